@@ -1,19 +1,18 @@
-"""A real Envoy in front of the replicas: weights that move at once, and latency counts with an edge at the ceiling.
+"""A real Envoy in front of the replicas: weights move at once, latency counts have an edge at the ceiling.
 
-Why the bootstrap is written by hand: the verdict rests on what this proxy counts. So there are no retries (they
-would hide failures), no limit that would close the open loop, a route timeout so that a hung replica becomes
-counted failures, and histogram edges placed where Envoy's own rounding makes them mean what they say.
+Why the bootstrap is written by hand: the verdict rests on what this proxy counts. So there are no retries
+(they would hide failures), no limit that would close the open loop, a route timeout so that a hung replica
+becomes counted failures, and histogram edges placed where Envoy's own rounding makes them say what is meant.
 """
 
 from __future__ import annotations
 
+import http.client
 import importlib.util
 import json
 import math
 import re
 import shutil
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -50,7 +49,7 @@ LADDER_SHARES = (
 def bin_below(boundary_ms: float) -> float:
     """Width in ms of Envoy's histogram bin that ends at `boundary_ms`.
 
-    Envoy records whole milliseconds (rounded down) and keeps two significant digits: [99, 100), [100, 110), ….
+    Envoy records whole milliseconds (rounded down) and keeps two significant digits: [99, 100), [100, 110), …
     """
     if boundary_ms <= 100:
         return 1.0
@@ -58,7 +57,7 @@ def bin_below(boundary_ms: float) -> float:
 
 
 def representable(latency_ms: float, *, up: bool = False) -> float:
-    """The nearest boundary of Envoy's histogram bins at or below `latency_ms` (`up`: at or above), at least 1 ms."""
+    """The nearest boundary of Envoy's bins at or below `latency_ms` (`up`: at or above), at least 1 ms."""
     rounding = math.ceil if up else math.floor
     if latency_ms <= 100:
         return float(max(1, rounding(round(latency_ms, 6))))
@@ -69,15 +68,15 @@ def representable(latency_ms: float, *, up: bool = False) -> float:
 def edge_label_ms(boundary_ms: float) -> float:
     """The bucket edge (`le`, ms) whose count is exactly the requests that took less than `boundary_ms`.
 
-    Envoy counts a whole bin into `le=E` as soon as the bin's lower end is at or below E: `le="100"` holds every
-    request under 110 ms. So an edge is put in the middle of the bin that ends at the wanted boundary, which
-    must be `representable`.
+    Envoy counts a whole bin into `le=E` as soon as the bin's lower end is at or below E: `le="100"` holds
+    every request under 110 ms. So an edge is put in the middle of the bin that ends at the wanted boundary,
+    which must be `representable`.
     """
     return boundary_ms - bin_below(boundary_ms) / 2
 
 
 def bucket_edges_ms(ceiling: timedelta) -> tuple[float, ...]:
-    """Bucket edges (`le`, ms, ascending) with one exactly at the ceiling and a ladder from 1 ms to 20 ceilings.
+    """Bucket edges (`le`, ms, ascending): one exactly at the ceiling, a ladder around it up to 20 ceilings.
 
     A ceiling that two significant digits cannot say (125 ms) gets the two boundaries around it (120, 130 ms).
     """
@@ -88,7 +87,7 @@ def bucket_edges_ms(ceiling: timedelta) -> tuple[float, ...]:
 
 
 def default_route_timeout(ceiling: timedelta) -> timedelta:
-    """Twenty ceilings, but between 1 s and 30 s: long enough to see how late, short enough to count the hung."""
+    """Twenty ceilings, within 1 s and 30 s: long enough to see how late, short enough to count the hung."""
     return min(max(SHORTEST_ROUTE_TIMEOUT, 20 * ceiling), LONGEST_ROUTE_TIMEOUT)
 
 
@@ -116,13 +115,14 @@ class Topology:
             raise InvalidInput("replicas", names, "at least one replica, each name once")
         weights = dict(self.initial_weights)
         if set(weights) != set(names) or sum(weights.values()) != TOTAL_WEIGHT or min(weights.values()) < 0:
-            raise InvalidInput("initial_weights", weights, f"a weight for each of {names}, together {TOTAL_WEIGHT}")
+            allowed = f"a weight for each of {names}, together {TOTAL_WEIGHT}"
+            raise InvalidInput("initial_weights", weights, allowed)
         if self.ceiling < timedelta(milliseconds=1):
             raise InvalidInput("ceiling", self.ceiling, "at least 1 ms: Envoy counts whole milliseconds")
 
 
 def bootstrap(topology: Topology, *, listener_port: int, admin_port: int) -> dict[str, Any]:
-    """Envoy's bootstrap as JSON data: one listener, a cluster per replica, and weights that the admin can change."""
+    """Envoy's bootstrap as JSON data: one listener, a cluster per replica, weights under the admin."""
     return {
         "admin": {"address": _socket_address(LOOPBACK, admin_port)},
         "layered_runtime": {"layers": [{"name": "admin", "admin_layer": {}}]},
@@ -149,7 +149,7 @@ def _listener(topology: Topology, port: int) -> dict[str, Any]:
         "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [_route(topology)]}]},
         "http_filters": [{"name": "envoy.filters.http.router", "typed_config": router}],
     }
-    network_filter = {"name": "envoy.filters.network.http_connection_manager", "typed_config": connection_manager}
+    network_filter = {"name": "http_connection_manager", "typed_config": connection_manager}
     return {
         "name": "ingress",
         "address": _socket_address(LOOPBACK, port),
@@ -161,7 +161,8 @@ def _listener(topology: Topology, port: int) -> dict[str, Any]:
 def _route(topology: Topology) -> dict[str, Any]:
     timeout = topology.route_timeout or default_route_timeout(topology.ceiling)
     clusters = [
-        {"name": replica.name, "weight": topology.initial_weights[replica.name]} for replica in topology.replicas
+        {"name": replica.name, "weight": topology.initial_weights[replica.name]}
+        for replica in topology.replicas
     ]
     return {
         "match": {"prefix": "/"},
@@ -209,7 +210,7 @@ def find_envoy() -> Path:
 
 
 class EnvoyProcess:
-    """Envoy as a child process. Its ports stay the same over restarts; its weights go back to the initial ones."""
+    """Envoy as a child process. Over a restart its ports stay, its weights go back to the initial ones."""
 
     def __init__(self, topology: Topology, *, run_directory: Path) -> None:
         self._topology = topology
@@ -242,7 +243,8 @@ class EnvoyProcess:
 
     def start(self) -> None:
         """Write the bootstrap, start Envoy and return when it is ready. Raises ProcessFailed."""
-        configuration = bootstrap(self._topology, listener_port=self._listener_port, admin_port=self._admin_port)
+        ports = {"listener_port": self._listener_port, "admin_port": self._admin_port}
+        configuration = bootstrap(self._topology, **ports)
         self._bootstrap_path.parent.mkdir(parents=True, exist_ok=True)
         self._bootstrap_path.write_text(json.dumps(configuration, indent=1))
         self.process.start()
@@ -250,11 +252,14 @@ class EnvoyProcess:
 
     def is_ready(self) -> bool:
         """Whether Envoy says that it is live."""
+        connection = http.client.HTTPConnection(LOOPBACK, self._admin_port, timeout=1)
         try:
-            with urllib.request.urlopen(f"{self.admin_url}/ready", timeout=1) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
+            connection.request("GET", "/ready")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
             return False
+        finally:
+            connection.close()
 
     def stop(self) -> None:
         """Stop Envoy; open requests are cut off."""
