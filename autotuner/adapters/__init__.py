@@ -1,0 +1,1 @@
+"""One outside system each, behind a Protocol of `autotuner.ports`; adapters never import one another."""
