@@ -7,7 +7,11 @@ cause; nothing inward of an adapter knows a foreign exception.
 
 
 class AutotunerError(Exception):
-    """Anything the autotuner itself raises; `str()` is one sentence that a person understands."""
+    """Anything the autotuner itself raises; `str()` is one sentence that a person understands.
+
+    The children keep their arguments as `args` and build the sentence in `__str__`, so that they survive the trip
+    from a worker process back to its parent.
+    """
 
 
 class InvalidInput(AutotunerError):
@@ -18,10 +22,13 @@ class InvalidInput(AutotunerError):
     """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
-        super().__init__(f"{field}: {_shown(value)} is not allowed; allowed: {allowed}")
+        super().__init__(field, value, allowed)
         self.field = field
         self.value = value
         self.allowed = allowed
+
+    def __str__(self) -> str:
+        return f"{self.field}: {_shown(self.value)} is not allowed; allowed: {self.allowed}"
 
 
 class Unavailable(AutotunerError):
@@ -31,20 +38,22 @@ class Unavailable(AutotunerError):
     """
 
     def __init__(self, system: str, detail: str) -> None:
-        super().__init__(f"{system} is unavailable: {detail}")
+        super().__init__(system, detail)
         self.system = system
         self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.system} is unavailable: {self.detail}"
 
 
 class Refused(AutotunerError):
     """The outside system, or a rule of ours, understood and said no: change the plan or ask a person.
 
-    action: what was asked for. reason: why not, in the words of whoever refused.
+    reason: one sentence with what was asked for, who refused, and why.
     """
 
-    def __init__(self, action: str, reason: str) -> None:
-        super().__init__(f"{action} was refused: {reason}")
-        self.action = action
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
         self.reason = reason
 
 
@@ -55,18 +64,24 @@ class Conflict(AutotunerError):
     """
 
     def __init__(self, subject: str, detail: str) -> None:
-        super().__init__(f"{subject} was changed by somebody else: {detail}")
+        super().__init__(subject, detail)
         self.subject = subject
         self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.subject} was changed by somebody else: {self.detail}"
 
 
 class NotFound(AutotunerError):
     """No such thing is recorded: check the name. kind: what was looked for (`study`); key: by which name."""
 
     def __init__(self, kind: str, key: object) -> None:
-        super().__init__(f"no {kind} is known as {_shown(key)}")
+        super().__init__(kind, key)
         self.kind = kind
         self.key = key
+
+    def __str__(self) -> str:
+        return f"no {self.kind} is known as {_shown(self.key)}"
 
 
 def _shown(value: object, limit_characters: int = 200) -> str:

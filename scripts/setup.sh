@@ -50,7 +50,7 @@ install_locked() {
     only_uv=$(mktemp)
     sed -n '/^uv==/,/[^\\]$/p' requirements.lock >"$only_uv"
     if [ -s "$only_uv" ] && pip_install --require-hashes -r "$only_uv" \
-        && "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --require-hashes --no-deps -r requirements.lock
+        && "$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --no-deps -r requirements.lock
     then
         rm -f "$only_uv"
         return

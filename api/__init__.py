@@ -1,0 +1,1 @@
+"""The REST API and its pages; handlers know operations, never adapters."""

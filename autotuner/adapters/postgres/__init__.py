@@ -1,0 +1,12 @@
+"""PostgreSQL: the single source of truth. Every query and every table definition is in this package.
+
+`open_engine` makes the connection pool, `PostgresStore` and `PostgresLeases` use it, `upgrade` brings the
+schema up to date.
+"""
+
+from autotuner.adapters.postgres.engine import open_engine
+from autotuner.adapters.postgres.lease import PostgresLeases
+from autotuner.adapters.postgres.migrate import downgrade, is_current, upgrade
+from autotuner.adapters.postgres.store import PostgresStore
+
+__all__ = ["PostgresLeases", "PostgresStore", "downgrade", "is_current", "open_engine", "upgrade"]

@@ -1,0 +1,29 @@
+"""What holds for every test: its marker is its folder, cheap ones run first, and nothing is left to luck."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# From milliseconds to minutes: what fails cheaply should fail first.
+FOLDERS_CHEAPEST_FIRST = ("unit", "contract", "closed_loop", "migrations", "integration", "acceptance")
+
+# Derandomised: the same examples in every run, so that a failure seen once is seen again.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its folder's name and sort the folders by cost."""
+    for item in items:
+        item.add_marker(_folder(item))
+    items.sort(key=lambda item: FOLDERS_CHEAPEST_FIRST.index(_folder(item)))
+
+
+def _folder(item: pytest.Item) -> str:
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    if folder not in FOLDERS_CHEAPEST_FIRST:
+        raise pytest.UsageError(f"{item.path}: tests live in tests/{{{','.join(FOLDERS_CHEAPEST_FIRST)}}}")
+    return folder
