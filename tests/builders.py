@@ -138,12 +138,16 @@ def a_model_config(configuration: Configuration | None = None, **changes: Any) -
     }
 
 
-def a_gateway_count(requests: int = 1000, slow: int = 0, failed: int = 0, waiting: int = 0) -> GatewayCounters:
+def a_gateway_count(
+    requests: int = 1000, slow: int = 0, failed: int = 0, waiting: int = 0
+) -> GatewayCounters:
     """Counters of one replica after `requests` ended ones, of which `slow` took 200 ms and the others 20 ms.
 
     failed: how many of the ended ones failed (measured like the others); waiting: sent and not ended.
     """
-    buckets = tuple(0 if edge < 0.02 else requests - slow if edge < 0.2 else requests for edge in EDGES_SECONDS)
+    buckets = tuple(
+        0 if edge < 0.02 else requests - slow if edge < 0.2 else requests for edge in EDGES_SECONDS
+    )
     return GatewayCounters(
         sent=requests + waiting,
         ended=requests,
