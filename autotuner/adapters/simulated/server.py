@@ -69,9 +69,7 @@ class Server:
             raise Refused(f"{refusal} failed to poll from model repository: {error}") from error
         needed = self._memory_bytes(configuration, self._configuration)
         if needed > self._profile.device_memory_bytes:
-            raise Refused(
-                action, f"out of memory: {needed / 1e6:.0f} MB needed while both versions are loaded"
-            )
+            raise Refused(f"{refusal} {needed / 1e6:.0f} MB are needed while both versions are in memory")
         self._loading = configuration
         return spelled
 
