@@ -8,7 +8,7 @@ queued goes, up to the largest batch; without a delay batches form only while th
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -38,7 +38,8 @@ class Finished:
     """Batches that were done, and the requests in them, in order.
 
     arrived, done: instants of each request, shape (n,); queued: its seconds until its batch started, shape (n,);
-    routed: whether it came through the gateway, shape (n,).
+    routed: whether the gateway still waits for it, shape (n,). given_up: how many requests, done or not, the
+    gateway gave up waiting for meanwhile; the server computes those all the same.
     """
 
     batches: list[Batch]
@@ -46,6 +47,7 @@ class Finished:
     queued: NDArray[np.float64]
     done: NDArray[np.float64]
     routed: NDArray[np.bool_]
+    given_up: int
 
 
 class Batcher:
@@ -56,6 +58,7 @@ class Batcher:
     ) -> None:
         noise, clusters = seed.spawn(2)
         self._profile = profile
+        self._patience = profile.route_timeout.total_seconds()
         self._noise = _noise(profile.noise, np.random.default_rng(noise))
         self._clusters = _clusters(profile.slow_clusters, np.random.default_rng(clusters))
         self._cluster = next(self._clusters)
@@ -157,16 +160,28 @@ class Batcher:
         sizes = [batch.size for batch in batches]
         total = sum(sizes)
         arrived = np.array(self._arrived[:total], dtype=np.float64)
+        done = np.repeat(np.array([batch.done for batch in batches]), sizes)
+        routed = np.array(self._routed[:total], dtype=np.bool_)
+        late = routed & (done - arrived > self._patience)
         finished = Finished(
             batches=batches,
             arrived=arrived,
             queued=np.repeat(np.array([batch.started for batch in batches]), sizes) - arrived,
-            done=np.repeat(np.array([batch.done for batch in batches]), sizes),
-            routed=np.array(self._routed[:total], dtype=np.bool_),
+            done=done,
+            routed=routed & ~late,
+            given_up=int(late.sum()) + self._give_up(total, until),
         )
         del self._arrived[:total], self._routed[:total]
         self._head -= total
         return finished
+
+    def _give_up(self, begin: int, until: float) -> int:
+        """Stop the gateway's waiting for requests from index `begin` on that are too old by `until`."""
+        end = bisect_left(self._arrived, until - self._patience, begin)
+        count = sum(self._routed[begin:end])
+        if count:
+            self._routed[begin:end] = [False] * (end - begin)
+        return count
 
 
 def _noise(sigma: float, draws: np.random.Generator) -> Iterator[float]:

@@ -54,6 +54,7 @@ class SimulatedProfile:
     batch_compute_seconds: (batch size, seconds) points of the compute time, linear between and beyond the last
     two; compute is exclusive on a replica's device, the transfer before it overlaps between instances.
     network_seconds: what the gateway adds to every latency. noise: standard deviation of log compute time.
+    route_timeout: after this long without an answer the gateway gives a request up; no histogram has it then.
     error_ratio: share of requests that the server answers with an error.
     load_time: from the acceptance of a load until the new version serves; zero makes loads instant.
     cold_time, cold_factor: for how long after a load or a start compute is slow, and by how much.
@@ -70,6 +71,7 @@ class SimulatedProfile:
     network_seconds: float = 0.001
     noise: float = 0.03
     slow_clusters: SlowClusters | None = None
+    route_timeout: timedelta = timedelta(seconds=2)
     error_ratio: float = 0.0
     instance_memory_bytes: float = 900 * MEGABYTE
     device_memory_bytes: float = 16_000 * MEGABYTE

@@ -107,3 +107,4 @@ class Simulation:
         ours = finished.routed
         latency_seconds = finished.done - finished.arrived + self.profile.network_seconds
         self.gateway.end(server.name, finished.done[ours], latency_seconds[ours], int(failed[ours].sum()))
+        self.gateway.break_off(server.name, finished.given_up)
