@@ -1,0 +1,236 @@
+"""What one open window shows: counts against the control, what spoils it, and the judgement it carries."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from autotuner.domain.judgement import SCREENING, STRICT, Counts, Judgement, Levels, Verdict, judge
+from autotuner.domain.measurement import Sample, Window, edges_around, overdue
+from autotuner.domain.memory import lands_in_headroom
+from autotuner.domain.observation import Observation
+from autotuner.domain.ramp import share_problem
+from autotuner.domain.slo import ALLOWED_BAD_SHARE
+from autotuner.domain.study import Increment, OpenWindow, Step, Study, Trial, TrialKind
+
+NONE = Counts(0, 0, 0, 0)
+
+FOREIGN_SHARE = 0.15
+FOREIGN_REQUESTS = 60
+"""A server may count this many requests more or fewer than the gateway sent before the window is contaminated."""
+
+RATE_SHARE = 0.85
+"""A level counts as carried only if at least this share of its nominal rate really came."""
+
+KEPT_INCREMENTS = 240
+
+STRICTLY = frozenset({TrialKind.CONFIRMATION, TrialKind.STAGE, TrialKind.WATCH})
+"""Kinds on which a promotion rests: judged on fresh data at the stricter level."""
+
+
+LEARNT_FROM = frozenset({TrialKind.PRODUCTION, TrialKind.BASELINE})
+"""Kinds whose looks are kept to learn how much the counts scatter."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Counts of a window so far and what they say; `judgement` None means keep looking."""
+
+    candidate: Counts
+    control: Counts
+    judgement: Judgement | None
+
+
+def control_replicas(study: Study, trial: Trial) -> tuple[str, ...]:
+    """Return the replicas whose behaviour in the same window tells whether the environment moved."""
+    return tuple(name for name in study.plan.target.stable_names if name not in trial.replicas)
+
+
+def strictness(trial: Trial) -> Levels:
+    """Return the error levels a trial is judged at."""
+    return STRICT if trial.kind in STRICTLY else SCREENING
+
+
+def looked(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> OpenWindow:
+    """Return the window with one more look taken in."""
+    ceiling = study.plan.slo.p99_ceiling_seconds
+    horizon = sample.at - timedelta(seconds=ceiling) - 3 * study.plan.pace.look_interval
+    before = window.recent[-1] if window.recent else (window.first or window.routed)
+    increments = window.increments
+    if window.first is not None and before is not None:
+        increments = (*increments, _increment(study, trial, before, sample))[-KEPT_INCREMENTS:]
+    recent = (*(s for s in window.recent if s.at >= horizon), sample)
+    return replace(window, recent=recent, increments=increments, harm_requests=_harm(study, trial, window, sample))
+
+
+def _increment(study: Study, trial: Trial, before: Sample, now: Sample) -> Increment:
+    total, failed = 0, 0
+    edge, _ = edges_around(now.edges_seconds, study.plan.slo.p99_ceiling_seconds)
+    over = [0] * (edge + 1)
+    compute: float | None = 0.0
+    inferences: int | None = 0
+    for name in trial.replicas:
+        new, old = now.gateway[name], before.gateway[name]
+        measured = new.buckets[-1] - old.buckets[-1]
+        total += measured
+        failed += new.failed - old.failed
+        for down in range(edge + 1):
+            over[down] += measured - (new.buckets[edge - down] - old.buckets[edge - down])
+        use = Window(before, now).use(name)
+        done = now.servers[name].inferences - before.servers[name].inferences
+        if use.compute_seconds_per_inference is None and done:
+            compute, inferences = None, None
+        elif compute is not None and inferences is not None:
+            compute, inferences = compute + (use.compute_seconds_per_inference or 0.0) * done, inferences + done
+    return Increment(total, tuple(over), failed, compute, inferences)
+
+
+def _harm(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> float:
+    if trial.kind is TrialKind.PRODUCTION or window.routed is None:
+        return 0.0
+    return _candidate(study, trial, window, window.routed, sample).excess(ALLOWED_BAD_SHARE)
+
+
+def _candidate(study: Study, trial: Trial, window: OpenWindow, first: Sample, now: Sample) -> Counts:
+    """Counts of the replicas under test, requests already overdue included."""
+    ceiling = study.plan.slo.p99_ceiling_seconds
+    counts = Window(first, now).counts(trial.replicas, ceiling)
+    late = sum(overdue((first, *window.recent), now, name, ceiling) for name in trial.replicas)
+    return counts + Counts(late, late, late, 0)
+
+
+def weigh(study: Study, trial: Trial, window: OpenWindow, sample: Sample, limit: timedelta) -> Evidence:
+    """Return the evidence of an open window at this look. The window must have a first sample."""
+    assert window.first is not None
+    span = Window(window.first, sample)
+    candidate = _candidate(study, trial, window, window.first, sample)
+    names = control_replicas(study, trial)
+    control = span.counts(names, study.plan.slo.p99_ceiling_seconds) if names else None
+    judgement = judge(
+        candidate,
+        control,
+        study.control_baseline or NONE,
+        allowed=ALLOWED_BAD_SHARE,
+        error_ceiling=study.plan.slo.error_ratio_ceiling,
+        levels=strictness(trial),
+        dispersion=study.dispersion,
+        exhausted=span.duration >= limit,
+    )
+    return Evidence(candidate, control or NONE, judgement)
+
+
+def spoilt(study: Study, trial: Trial, window: OpenWindow, sample: Sample, weights: dict[str, int]) -> str:
+    """Return why a window must not be believed; empty when nothing speaks against it."""
+    before = window.recent[-1] if window.recent else (window.first or window.routed)
+    if before is not None:
+        for name in (*trial.replicas, *control_replicas(study, trial)):
+            if name in before.gateway and sample.gateway[name].behind(before.gateway[name]):
+                return f"the gateway's counters of {name} went backwards: it restarted or gave an old answer"
+            if name in before.servers and sample.servers[name].behind(before.servers[name]):
+                return f"the counters of {name} went backwards: it restarted or gave an old answer"
+    if window.first is None:
+        return ""
+    span = Window(window.first, sample)
+    names = [n for n in weights if n in sample.gateway and n in window.first.gateway]
+    return share_problem({n: span.sent(n) for n in names}, {n: weights[n] for n in names}) or _foreign(trial, span)
+
+
+def _foreign(trial: Trial, span: Window) -> str:
+    for name in trial.replicas:
+        now, then = span.last.servers[name], span.first.servers[name]
+        served = now.succeeded + now.failed - then.succeeded - then.failed
+        sent = span.sent(name)
+        if abs(served - sent) > max(FOREIGN_REQUESTS, FOREIGN_SHARE * sent):
+            return f"{name} served {served} requests where the gateway sent {sent}: the window is contaminated"
+    return ""
+
+
+def too_thin(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> str:
+    """Return why the traffic was too thin to call the level carried; empty when it was not."""
+    if study.reference_rate_per_second is None or window.first is None or window.level.number < 0:
+        return ""
+    if trial.kind in (TrialKind.PRODUCTION, TrialKind.STAGE, TrialKind.WATCH):
+        return ""
+    rate = Window(window.first, sample).rate_per_second(trial.replicas)
+    nominal = window.level.share * study.reference_rate_per_second
+    if rate >= RATE_SHARE * nominal:
+        return ""
+    return f"only {rate:.0f}/s came where the level means {nominal:.0f}/s"
+
+
+def closed_step(
+    study: Study, trial: Trial, window: OpenWindow, sample: Sample, evidence: Evidence, judgement: Judgement
+) -> Step:
+    """Return the judged step a window becomes, a trial that lands in the memory headroom rejected."""
+    assert window.first is not None
+    span = Window(window.first, sample)
+    use = span.use(trial.replicas[0]) if len(trial.replicas) == 1 else None
+    cramped = lands_in_headroom(use, study.plan.target.limits.memory_headroom) if use else None
+    if cramped and judgement.verdict is Verdict.ACCEPT and trial.kind is not TrialKind.BASELINE:
+        judgement = replace(judgement, verdict=Verdict.REJECT, reason=f"REJECT: {cramped}")
+    everyone = [name for name in study.plan.target.stable_names if name in sample.gateway]
+    canary = study.plan.target.canary.name
+    everyone += [canary] if canary in sample.gateway and canary in window.first.gateway else []
+    return Step(
+        level=window.level,
+        attempt=trial.voids,
+        started_at=window.first.at,
+        ended_at=sample.at,
+        candidate=evidence.candidate,
+        control=evidence.control,
+        rate_per_second=span.rate_per_second(trial.replicas) / len(trial.replicas),
+        total_rate_per_second=span.rate_per_second(everyone),
+        latency=span.latency(trial.replicas),
+        use=use,
+        harm_requests=window.harm_requests,
+        judgement=judgement,
+        compute_error=compute_error(window.increments),
+        increments=window.increments if trial.kind in LEARNT_FROM else (),
+    )
+
+
+def compute_error(increments: tuple[Increment, ...]) -> float | None:
+    """Return the standard error of compute seconds per inference: a ratio of sums over looks.
+
+    Linearised variance of a ratio estimator (Cochran, Sampling Techniques, 3rd ed., §6.3); None below 4 looks.
+    """
+    pairs = [(i.compute_seconds, i.inferences) for i in increments if i.compute_seconds is not None and i.inferences]
+    if len(pairs) < 4 or len(pairs) < len([i for i in increments if i.total]) - 1:
+        return None
+    work, items = sum(c or 0.0 for c, _ in pairs), sum(n or 0 for _, n in pairs)
+    ratio = work / items
+    squares = sum(((c or 0.0) - ratio * (n or 0)) ** 2 for c, n in pairs)
+    return math.sqrt(len(pairs) / (len(pairs) - 1) * squares) / items
+
+
+def window_limit(study: Study, trial: Trial) -> timedelta:
+    """Return how long a window of this trial may stay open before it is inconclusive."""
+    pace = study.plan.pace
+    if trial.kind is TrialKind.WATCH:
+        return pace.bake + pace.stage_limit
+    return pace.stage_limit if trial.kind is TrialKind.STAGE else pace.step_limit
+
+
+def window_minimum(study: Study, trial: Trial) -> timedelta:
+    """Return how long a window of this trial must be open before it may be accepted."""
+    pace = study.plan.pace
+    if trial.kind is TrialKind.WATCH:
+        return pace.bake
+    return pace.production_window if trial.kind is TrialKind.PRODUCTION else pace.step_minimum
+
+
+def open_for(window: OpenWindow, at: datetime) -> timedelta:
+    """Return how long a window has been open."""
+    return at - window.first.at if window.first is not None else timedelta(0)
+
+
+def unreadable(study: Study, trial: Trial, seen: Observation) -> str:
+    """Return what of the replicas under test and their control could not be read at this tick; empty if all was."""
+    for name in trial.replicas:
+        if name not in seen.fingerprints:
+            return f"{name} is not ready: {seen.faults.get(name, 'no answer')}"
+    if seen.sample is None:
+        return f"no metrics: {seen.faults.get('metrics', 'no answer')}"
+    missing = seen.sample.missing((*trial.replicas, *control_replicas(study, trial)))
+    return f"no metrics of {missing}" if missing else ""

@@ -1,0 +1,283 @@
+"""The states of a study and `next_step`: a pure function from records and observations to the next action.
+
+A study is a sequence of trials; `procedure` carries a trial through, this module says which trial comes next
+and when the study is over. Every phase change is in one table; anything unlisted raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from autotuner.domain import confirmation, procedure, rollout
+from autotuner.domain.configuration import fingerprint, read_configuration, with_configuration
+from autotuner.domain.diagnosis import hopeless
+from autotuner.domain.dispersion import learnt_dispersion
+from autotuner.domain.evidence import NONE
+from autotuner.domain.judgement import Counts, Verdict
+from autotuner.domain.measurement import edges_around
+from autotuner.domain.observation import ActionResult, Decision, Observation
+from autotuner.domain.phases import ending, entered
+from autotuner.domain.ramp import affordable, fair_share, ladder, warm_up_level
+from autotuner.domain.selection import choose
+from autotuner.domain.study import (
+    Action,
+    Incumbent,
+    Level,
+    Outcome,
+    Pending,
+    Phase,
+    Propose,
+    Restore,
+    Step,
+    Study,
+    Trial,
+    TrialKind,
+    TrialState,
+    Wish,
+)
+from autotuner.errors import AutotunerError, Refused
+
+UNMEASURED_IN_A_ROW = 2
+"""After so many candidates that could not be measured the study ends: something else is wrong."""
+
+BEFORE_PROMOTION = (Phase.CREATED, Phase.BASELINE, Phase.SEARCH, Phase.CONFIRMATION, Phase.APPROVAL)
+
+
+def next_step(study: Study, seen: Observation) -> Decision:
+    """Return what to do next. Pure: the same study and observation give the same decision.
+
+    The study must not have ended nor have a pending action (its outcome comes first, see `absorb`).
+    """
+    if study.phase is Phase.ENDED or study.pending is not None:
+        raise AutotunerError(f"study {study.id}: no next step in phase {study.phase} with pending {study.pending}")
+    if study.phase is Phase.RESTORATION:
+        return rollout.restore(study, seen)
+    over = _over(study, seen)
+    if over is not None:
+        return over
+    if study.trial is not None and study.trial.state is not TrialState.JUDGED:
+        return procedure.advance(study, seen)
+    return _PLANNERS[study.phase](study, seen)
+
+
+def absorb(study: Study, result: ActionResult) -> Decision:
+    """Return the study once the outcome of its pending action is known."""
+    if study.pending is None:
+        raise AutotunerError(f"study {study.id}: an outcome came without a pending action")
+    action: Action = study.pending.action
+    if study.phase is Phase.RESTORATION:
+        return rollout.restored(study, result)
+    if isinstance(action, Propose):
+        return _proposed(replace(study, pending=None), result)
+    if isinstance(action, Restore):
+        raise AutotunerError(f"study {study.id}: a restore was pending in phase {study.phase}")
+    trial = study.trial
+    assert trial is not None
+    return procedure.absorb(study, trial, action, result)
+
+
+def _over(study: Study, seen: Observation) -> Decision | None:
+    """What ends a study from outside, whatever it is doing."""
+    if seen.wish is Wish.CANCEL:
+        return ending(study, Outcome.ABORTED, "cancelled by an operator", seen.at)
+    budget = study.plan.slo.harm_budget_requests
+    if study.harm_requests >= budget:
+        return ending(study, Outcome.ABORTED, f"the harm budget of {budget} requests is spent", seen.at)
+    changed = _changed_by_others(study, seen)
+    if changed:
+        return ending(study, Outcome.ABORTED, changed, seen.at)
+    if study.phase in BEFORE_PROMOTION and seen.at - study.created_at >= study.plan.pace.study_limit:
+        return ending(study, Outcome.INCONCLUSIVE, "the study's time is up", seen.at)
+    return None
+
+
+def _changed_by_others(study: Study, seen: Observation) -> str:
+    """A stable replica that serves neither the incumbent nor the winner was changed by somebody else."""
+    if study.incumbent is None:
+        return ""
+    known = rollout.known_fingerprints(study)
+    for name in study.plan.target.stable_names:
+        served = seen.fingerprints.get(name)
+        if served is not None and served not in known[name]:
+            return f"{name} serves a configuration that is neither the incumbent nor the winner: somebody else changed it"
+    return ""
+
+
+# -- created ---------------------------------------------------------------------------------------------------
+
+
+def _inspect(study: Study, seen: Observation) -> Decision:
+    """Read production as it is; refuse what cannot be tuned before anything is touched."""
+    plan = study.plan
+    names = [replica.name for replica in plan.target.replicas]
+    absent = [name for name in names if name not in seen.configs]
+    faults = [f"{name}: {seen.faults.get(name, 'no answer')}" for name in absent]
+    if seen.weights is None:
+        faults.append(f"gateway: {seen.faults.get('gateway', 'no answer')}")
+    if seen.sample is None or seen.sample.missing(names):
+        why = seen.sample.missing(names) if seen.sample else seen.faults.get("metrics", "no answer")
+        faults.append(f"metrics of {why}")
+    if faults or seen.sample is None or seen.weights is None:
+        if seen.at - study.created_at >= plan.pace.no_data_limit:
+            return ending(study, Outcome.ABORTED, f"the target could not be read: {'; '.join(faults)}", seen.at)
+        return Decision(study, None, f"waiting: {'; '.join(faults)}", plan.pace.look_interval)
+    try:
+        incumbent = _incumbent(study, seen)
+        edges_around(seen.sample.edges_seconds, plan.slo.p99_ceiling_seconds)
+    except AutotunerError as error:
+        return ending(study, Outcome.ABORTED, f"this target cannot be tuned: {error}", seen.at)
+    study = entered(replace(study, incumbent=incumbent), "inspected", seen.at)
+    return Decision(study, None, f"production runs {incumbent.configuration.describe()}")
+
+
+def _incumbent(study: Study, seen: Observation) -> Incumbent:
+    """Return production as found. Raises Refused when the replicas do not serve one and the same model."""
+    target = study.plan.target
+    first = target.stable_names[0]
+    config = json.loads(seen.configs[first])
+    configuration = read_configuration(config)
+    prints = {name: fingerprint(json.loads(text)) for name, text in seen.configs.items()}
+    for name in target.stable_names:
+        if prints[name] != prints[first]:
+            raise Refused(f"{name} and {first} serve different configurations: make the stable replicas equal first")
+    canary = with_configuration(json.loads(seen.configs[target.canary.name]), configuration)
+    if fingerprint(canary) != prints[first]:
+        raise Refused("the canary differs from production in more than the tuned fields: deploy the same model on it")
+    weights = dict(seen.weights or {})
+    missing = [replica.name for replica in target.replicas if replica.name not in weights]
+    if missing:
+        raise Refused(f"the gateway has no weight for {', '.join(missing)}")
+    return Incumbent(configuration, dict(seen.configs), prints, weights)
+
+
+# -- baseline --------------------------------------------------------------------------------------------------
+
+
+def _new_trial(
+    study: Study, kind: TrialKind, replicas: tuple[str, ...], levels: tuple[Level, ...], at: datetime
+) -> Trial:
+    assert study.incumbent is not None
+    return Trial(len(study.trials), kind, replicas, study.incumbent.configuration, levels, TrialState.PROPOSED, at)
+
+
+def _baseline(study: Study, seen: Observation) -> Decision:
+    """Production as found, then the incumbent on the canary, before anything new is tried."""
+    target = study.plan.target
+    trial = study.trial
+    if trial is None:
+        trial = _new_trial(study, TrialKind.PRODUCTION, target.stable_names, (Level(0, 1.0),), seen.at)
+        return Decision(procedure.begin(study, trial), None, "measure production as it is")
+    if trial.kind is TrialKind.PRODUCTION:
+        return _after_production(study, trial, seen)
+    return _after_baseline(study, trial, seen)
+
+
+def _after_production(study: Study, trial: Trial, seen: Observation) -> Decision:
+    if trial.verdict not in (Verdict.ACCEPT, Verdict.REJECT):
+        return ending(study, Outcome.INCONCLUSIVE, f"production could not be measured: {trial.reason}", seen.at)
+    step = trial.steps[-1]
+    study = replace(
+        study,
+        reference_rate_per_second=step.total_rate_per_second,
+        control_baseline=step.candidate,
+        dispersion=learnt_dispersion(study),
+    )
+    baseline = _new_trial(study, TrialKind.BASELINE, (study.plan.target.canary.name,), ladder(study.plan), seen.at)
+    return Decision(procedure.begin(study, baseline), None, "measure the incumbent on the canary (A/A)")
+
+
+def _after_baseline(study: Study, trial: Trial, seen: Observation) -> Decision:
+    steps = [step for step in trial.steps if step.level.number >= 0]
+    if trial.verdict in (Verdict.INCONCLUSIVE, Verdict.VOID) or not trial.steps:
+        return ending(study, Outcome.INCONCLUSIVE, f"the incumbent could not be measured: {trial.reason}", seen.at)
+    reason = hopeless(study, trial)
+    if reason:
+        return ending(study, Outcome.KEPT, reason, seen.at)
+    study = replace(study, dispersion=learnt_dispersion(study), control_baseline=_control(steps))
+    return Decision(entered(study, "baseline measured", seen.at), None, "the baseline is known; the search begins")
+
+
+def _control(steps: Sequence[Step]) -> Counts:
+    return sum((step.control for step in steps), NONE)
+
+
+# -- search ----------------------------------------------------------------------------------------------------
+
+
+def _search(study: Study, seen: Observation) -> Decision:
+    if seen.wish is Wish.PAUSE:
+        return Decision(study, None, "paused by an operator", study.plan.pace.look_interval)
+    stop = _search_is_over(study)
+    if stop:
+        return _searched(study, stop, seen.at)
+    number = len(study.trials)
+    study = replace(study, pending=Pending(Propose(number), seen.at))
+    return Decision(study, Propose(number), f"ask for configuration {number}")
+
+
+def _search_is_over(study: Study) -> str:
+    candidates = [t for t in study.trials if t.kind is TrialKind.CANDIDATE]
+    if len(candidates) >= study.plan.max_trials:
+        return f"all {study.plan.max_trials} trials are done"
+    first = Level(0, max(fair_share(study.plan), warm_up_level(study.plan).share))
+    if not affordable(study, first):
+        return "the rest of the harm budget could not pay for another trial going wrong"
+    last = candidates[-UNMEASURED_IN_A_ROW:]
+    if len(last) == UNMEASURED_IN_A_ROW and all(_unmeasured(t) for t in last):
+        return "candidates can no longer be measured"
+    return ""
+
+
+def _unmeasured(trial: Trial) -> bool:
+    return trial.verdict in (Verdict.VOID, Verdict.INCONCLUSIVE)
+
+
+def _proposed(study: Study, result: ActionResult) -> Decision:
+    if not result.done:
+        return ending(study, Outcome.ABORTED, f"no proposal: {result.reason}", result.at)
+    if result.proposal is None:
+        return _searched(study, result.reason or "nothing is worth another trial", result.at)
+    trial = replace(
+        _new_trial(study, TrialKind.CANDIDATE, (study.plan.target.canary.name,), ladder(study.plan), result.at),
+        configuration=result.proposal.configuration,
+        proposal=result.proposal,
+    )
+    return Decision(procedure.begin(study, trial), None, result.proposal.reason)
+
+
+def _searched(study: Study, why: str, at: datetime) -> Decision:
+    choice = choose(study)
+    if choice.trial is not None:
+        study = entered(replace(study, winner=choice.trial.number), "winner chosen", at)
+        return Decision(study, None, f"{why}; {choice.reason}")
+    candidates = [t for t in study.trials if t.kind is TrialKind.CANDIDATE]
+    unmeasured = [t for t in candidates if _unmeasured(t)]
+    outcome = Outcome.INCONCLUSIVE if unmeasured and len(unmeasured) == len(candidates) else Outcome.KEPT
+    return ending(study, outcome, f"{why}; {choice.reason}", at)
+
+
+# -- approval --------------------------------------------------------------------------------------------------
+
+
+def _approval(study: Study, seen: Observation) -> Decision:
+    if seen.wish is Wish.APPROVE:
+        return Decision(entered(study, "approved", seen.at), None, "approved by an operator")
+    if seen.wish is Wish.DISAPPROVE:
+        return ending(study, Outcome.KEPT, "an operator did not approve the winner", seen.at)
+    if study.phase_since and seen.at - study.phase_since >= study.plan.pace.approval_limit:
+        return ending(study, Outcome.KEPT, "nobody approved the winner in time", seen.at)
+    return Decision(study, None, "waiting for approval", study.plan.pace.look_interval)
+
+
+_PLANNERS = {
+    Phase.CREATED: _inspect,
+    Phase.BASELINE: _baseline,
+    Phase.SEARCH: _search,
+    Phase.CONFIRMATION: confirmation.confirm,
+    Phase.APPROVAL: _approval,
+    Phase.PROMOTION: rollout.promote,
+    Phase.WATCH: rollout.watch,
+}

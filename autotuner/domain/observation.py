@@ -1,0 +1,48 @@
+"""What a tick sees, and what it decides: the values that go into the journal so that an auditor can decide again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from autotuner.domain.measurement import Sample
+from autotuner.domain.study import Action, Proposal, Study, Wish
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The world at one tick. What could not be read is None or absent; `faults` says why, by door or replica.
+
+    fingerprints: of the complete configuration each ready replica serves. configs: those configurations as
+    JSON text, read only when a study starts.
+    """
+
+    at: datetime
+    wish: Wish = Wish.RUN
+    sample: Sample | None = None
+    weights: Mapping[str, int] | None = None
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ActionResult:
+    """How an action ended. `retry` says that trying again may help; `proposal` answers a `Propose`."""
+
+    at: datetime
+    done: bool
+    reason: str = ""
+    retry: bool = False
+    proposal: Proposal | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do now, the study as it is then, why, and when to look again."""
+
+    study: Study
+    action: Action | None
+    reason: str
+    look_after: timedelta = timedelta(0)

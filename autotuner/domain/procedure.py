@@ -1,0 +1,394 @@
+"""How one configuration is put on its replicas and measured up the load ramp: the same way for every kind of trial.
+
+The states of a trial are durable truths and their transitions are one table. Whatever goes wrong while users are
+exposed, the next action takes the traffic away; only then is it decided whose fault it was (guards rules 3 and 6).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from autotuner.domain.configuration import fingerprint, with_configuration
+from autotuner.domain.evidence import (
+    Evidence,
+    closed_step,
+    looked,
+    open_for,
+    spoilt,
+    too_thin,
+    unreadable,
+    weigh,
+    window_limit,
+    window_minimum,
+)
+from autotuner.domain.judgement import Judgement, Verdict
+from autotuner.domain.measurement import Sample
+from autotuner.domain.observation import ActionResult, Decision, Observation
+from autotuner.domain.ramp import affordable, canary_weights, relieved_weights, warm_up_level
+from autotuner.domain.study import (
+    Incumbent,
+    Level,
+    Load,
+    OpenWindow,
+    Pending,
+    SetWeights,
+    Study,
+    Trial,
+    TrialKind,
+    TrialState,
+)
+from autotuner.errors import AutotunerError
+
+TRANSITIONS: dict[tuple[TrialState, str], TrialState] = {
+    (TrialState.PROPOSED, "applied"): TrialState.APPLIED,
+    (TrialState.PROPOSED, "could not be applied"): TrialState.JUDGED,
+    (TrialState.APPLIED, "warm-up routed"): TrialState.WARMING,
+    (TrialState.APPLIED, "level routed"): TrialState.ROUTED,
+    (TrialState.APPLIED, "spoilt"): TrialState.RETREATING,
+    (TrialState.WARMING, "warmed up"): TrialState.APPLIED,
+    (TrialState.WARMING, "judged"): TrialState.RETREATING,
+    (TrialState.WARMING, "spoilt"): TrialState.RETREATING,
+    (TrialState.ROUTED, "settled"): TrialState.MEASURING,
+    (TrialState.ROUTED, "spoilt"): TrialState.RETREATING,
+    (TrialState.MEASURING, "level accepted"): TrialState.APPLIED,
+    (TrialState.MEASURING, "judged"): TrialState.RETREATING,
+    (TrialState.MEASURING, "spoilt"): TrialState.RETREATING,
+    (TrialState.RETREATING, "withdrawn"): TrialState.JUDGED,
+    (TrialState.RETREATING, "withdrawn to repeat"): TrialState.PROPOSED,
+}
+"""Every way a trial's state may change; `interrupted` (the study ends) leads to JUDGED from anywhere."""
+
+STAGE_WARM_UP = 0.25
+"""Share of its own production traffic that a newly promoted replica carries while it warms up."""
+
+IN_PRODUCTION = frozenset({TrialKind.PRODUCTION, TrialKind.STAGE, TrialKind.WATCH})
+"""Kinds whose replicas are measured at production's own weights."""
+
+
+def moved(trial: Trial, event: str) -> Trial:
+    """Return the trial in the state that `event` leads to. Raises AutotunerError for an unlisted transition."""
+    state = TRANSITIONS.get((trial.state, event))
+    if state is None:
+        raise AutotunerError(f"trial {trial.number}: no transition from {trial.state} on '{event}'")
+    return replace(trial, state=state)
+
+
+def with_trial(study: Study, trial: Trial) -> Study:
+    """Return the study with its newest trial replaced by `trial`."""
+    return replace(study, trials=(*study.trials[:-1], trial))
+
+
+def begin(study: Study, trial: Trial) -> Study:
+    """Return the study with `trial` begun."""
+    return replace(study, trials=(*study.trials, trial))
+
+
+def wanted_fingerprint(incumbent: Incumbent, replica: str, trial: Trial) -> str:
+    """Return what the replica's complete configuration must mean for the trial to be measured on it."""
+    return fingerprint(with_configuration(json.loads(incumbent.configs[replica]), trial.configuration))
+
+
+def level_weights(study: Study, trial: Trial, level: Level) -> dict[str, int]:
+    """Return the gateway weights of one level of a trial."""
+    incumbent = _incumbent(study)
+    if trial.kind in (TrialKind.PRODUCTION, TrialKind.WATCH):
+        return dict(incumbent.weights)
+    if trial.kind is TrialKind.STAGE:
+        if level.number >= 0:
+            return dict(incumbent.weights)
+        return relieved_weights(study.plan, incumbent, trial.replicas[0], STAGE_WARM_UP)
+    return canary_weights(study.plan, incumbent, level.share)
+
+
+def parked_weights(study: Study, trial: Trial) -> dict[str, int]:
+    """Return the weights at which the replica under test carries nothing, so that it can be loaded anew."""
+    incumbent = _incumbent(study)
+    if trial.kind is TrialKind.STAGE:
+        return relieved_weights(study.plan, incumbent, trial.replicas[0], 0.0)
+    if trial.kind in (TrialKind.PRODUCTION, TrialKind.WATCH):
+        return dict(incumbent.weights)
+    return canary_weights(study.plan, incumbent, 0.0)
+
+
+def retreat_weights(study: Study, trial: Trial) -> dict[str, int]:
+    """Return the weights to fall back on when a trial ends or is spoilt."""
+    return dict(_incumbent(study).weights) if trial.kind in IN_PRODUCTION else parked_weights(study, trial)
+
+
+def _incumbent(study: Study) -> Incumbent:
+    assert study.incumbent is not None
+    return study.incumbent
+
+
+def advance(study: Study, seen: Observation) -> Decision:
+    """Return the next step of the study's newest trial, which must not be judged yet."""
+    trial = study.trial
+    assert trial is not None
+    if trial.state is TrialState.PROPOSED:
+        return _apply(study, trial, seen)
+    if trial.state is TrialState.APPLIED:
+        return _route(study, trial, seen)
+    if trial.state is TrialState.RETREATING:
+        return _retreat(study, trial, seen)
+    return _measure(study, trial, seen)
+
+
+def _hold(study: Study, reason: str) -> Decision:
+    return Decision(study, None, reason, study.plan.pace.look_interval)
+
+
+def _act(study: Study, action: Load | SetWeights, seen: Observation, reason: str) -> Decision:
+    return Decision(replace(study, pending=Pending(action, seen.at)), action, reason)
+
+
+def _apply(study: Study, trial: Trial, seen: Observation) -> Decision:
+    """Put the configuration on every replica under test, one at a time, with no traffic on it."""
+    incumbent = _incumbent(study)
+    for replica in trial.replicas:
+        if replica not in seen.fingerprints:
+            return _blocked(study, trial, seen, f"{replica} is not ready: {seen.faults.get(replica, 'no answer')}")
+        if seen.fingerprints[replica] == wanted_fingerprint(incumbent, replica, trial):
+            continue
+        if trial.kind is TrialKind.PRODUCTION:
+            return _blocked(study, trial, seen, f"{replica} does not serve the configuration it was found with")
+        parked = parked_weights(study, trial)
+        if seen.weights != parked:
+            if seen.weights is None:
+                return _blocked(study, trial, seen, f"gateway: {seen.faults.get('gateway', 'no answer')}")
+            return _act(study, SetWeights(parked), seen, f"take the traffic off {replica} before it is loaded")
+        if trial.blocked_since and seen.at - trial.blocked_since >= study.plan.pace.load_limit:
+            return _unapplied(study, trial, seen.at, f"{replica} did not take the configuration in time", Verdict.VOID)
+        return _act(
+            study, Load(replica, trial.configuration), seen, f"load {trial.configuration.describe()} on {replica}"
+        )
+    trial = replace(moved(trial, "applied"), blocked_since=None)
+    return Decision(with_trial(study, trial), None, f"{trial.configuration.describe()} is on {', '.join(trial.replicas)}")
+
+
+def _blocked(study: Study, trial: Trial, seen: Observation, why: str) -> Decision:
+    since = trial.blocked_since or seen.at
+    if seen.at - since >= study.plan.pace.load_limit:
+        return _unapplied(study, trial, seen.at, why, Verdict.VOID)
+    return _hold(with_trial(study, replace(trial, blocked_since=since)), f"waiting: {why}")
+
+
+def _unapplied(study: Study, trial: Trial, at: datetime, why: str, verdict: Verdict) -> Decision:
+    trial = moved(trial, "could not be applied")
+    trial = replace(trial, verdict=verdict, reason=f"{verdict}: {why}", limited_by="load", ended_at=at)
+    return Decision(with_trial(study, trial), None, trial.reason)
+
+
+def _route(study: Study, trial: Trial, seen: Observation) -> Decision:
+    """Give the replicas under test their next level of traffic."""
+    incumbent = _incumbent(study)
+    for replica in trial.replicas:
+        served = seen.fingerprints.get(replica)
+        if served is None:
+            return _spoil(study, trial, seen, f"{replica} is not ready: {seen.faults.get(replica, 'no answer')}")
+        if served != wanted_fingerprint(incumbent, replica, trial):
+            return _spoil(study, trial, seen, f"{replica} no longer serves the configuration on trial")
+    level = _next_level(study, trial)
+    weights = level_weights(study, trial, level)
+    if trial.kind in (TrialKind.PRODUCTION, TrialKind.WATCH) and seen.weights == weights:
+        return Decision(with_trial(study, _routed(trial, level, seen.at)), None, "production's own weights are set")
+    name = "warm up with" if level.number < 0 else f"level {level.number + 1} of {len(trial.levels)}:"
+    text = f"{name} {level.share:.0%} of the requests on {', '.join(trial.replicas)}"
+    return _act(study, SetWeights(weights), seen, text)
+
+
+def _routed(trial: Trial, level: Level, at: datetime) -> Trial:
+    trial = moved(trial, "warm-up routed" if level.number < 0 else "level routed")
+    return replace(trial, window=OpenWindow(level, trial.voids, at))
+
+
+def _next_level(study: Study, trial: Trial) -> Level:
+    if not trial.warmed and trial.kind not in (TrialKind.PRODUCTION, TrialKind.WATCH):
+        return warm_up_level(study.plan)
+    return trial.levels[len(trial.accepted)]
+
+
+def _measure(study: Study, trial: Trial, seen: Observation) -> Decision:
+    """Take one look at an open window: withdraw when it is spoilt or judged, keep looking otherwise."""
+    window = trial.window
+    assert window is not None
+    weights = level_weights(study, trial, window.level)
+    for replica in trial.replicas:
+        if seen.fingerprints.get(replica, "") not in ("", wanted_fingerprint(_incumbent(study), replica, trial)):
+            return _spoil(study, trial, seen, f"{replica} no longer serves the configuration on trial")
+    if seen.weights is not None and dict(seen.weights) != weights:
+        return _spoil(study, trial, seen, "the gateway's weights are not the ones that were set")
+    dark = unreadable(study, trial, seen)
+    if dark or seen.sample is None:
+        return _blind(study, trial, window, seen, dark)
+    problem = spoilt(study, trial, window, seen.sample, weights)
+    if problem:
+        return _spoil(study, trial, seen, problem)
+    return _look(study, trial, replace(window, blind_since=None), seen.sample)
+
+
+def _blind(study: Study, trial: Trial, window: OpenWindow, seen: Observation, why: str) -> Decision:
+    since = window.blind_since or seen.at
+    unready = any(replica not in seen.fingerprints for replica in trial.replicas)
+    grace = study.plan.pace.look_interval if unready else study.plan.pace.no_data_limit
+    if seen.at - since >= grace:
+        return _spoil(study, trial, seen, why)
+    trial = replace(trial, window=replace(window, blind_since=since))
+    return _hold(with_trial(study, trial), f"waiting: {why}")
+
+
+def _look(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> Decision:
+    pace = study.plan.pace
+    if window.routed is None:
+        window = replace(window, routed=sample)
+        return _hold(with_trial(study, replace(trial, window=window)), "traffic routed; settling")
+    window = looked(study, trial, window, sample)
+    if window.first is None:
+        if sample.at - window.routed_at < pace.settle:
+            return _hold(with_trial(study, replace(trial, window=window)), "settling")
+        window = replace(window, first=sample)
+        if window.level.number >= 0:
+            trial = moved(trial, "settled")
+        return _hold(with_trial(study, replace(trial, window=window)), "the window is open")
+    return _decide(study, replace(trial, window=window), window, sample)
+
+
+def _decide(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> Decision:
+    evidence = weigh(study, trial, window, sample, window_limit(study, trial))
+    judgement = evidence.judgement
+    if window.level.number < 0:
+        return _decide_warm_up(study, trial, window, sample, evidence)
+    if judgement is None:
+        return _hold(with_trial(study, trial), _progress(evidence))
+    if judgement.verdict is Verdict.ACCEPT:
+        thin = too_thin(study, trial, window, sample)
+        if thin and open_for(window, sample.at) >= window_limit(study, trial):
+            judgement = replace(judgement, verdict=Verdict.INCONCLUSIVE, reason=f"INCONCLUSIVE: {thin}")
+        elif thin or open_for(window, sample.at) < window_minimum(study, trial):
+            return _hold(with_trial(study, trial), _progress(evidence) + (f"; {thin}" if thin else ""))
+    if judgement.verdict is Verdict.INCONCLUSIVE and open_for(window, sample.at) < window_minimum(study, trial):
+        return _hold(with_trial(study, trial), _progress(evidence))
+    return _close(study, trial, window, sample, evidence, judgement)
+
+
+def _decide_warm_up(
+    study: Study, trial: Trial, window: OpenWindow, sample: Sample, evidence: Evidence
+) -> Decision:
+    """While warming up only a clear breach counts; the requests are no evidence for the configuration."""
+    judgement = evidence.judgement
+    if judgement is not None and judgement.verdict is Verdict.REJECT:
+        return _close(study, trial, window, sample, evidence, judgement)
+    if sample.at - window.routed_at < study.plan.pace.warm_up:
+        return _hold(with_trial(study, trial), f"warming up; {_progress(evidence)}")
+    trial = replace(moved(trial, "warmed up"), warmed=True, closed_harm_requests=trial.harm_requests, window=None)
+    return Decision(with_trial(study, trial), None, "warmed up")
+
+
+def _progress(evidence: Evidence) -> str:
+    counts = evidence.candidate
+    return f"{counts.bad_at_most} of {counts.total} requests slow or failed so far"
+
+
+def _close(
+    study: Study, trial: Trial, window: OpenWindow, sample: Sample, evidence: Evidence, judgement: Judgement
+) -> Decision:
+    step = closed_step(study, trial, window, sample, evidence, judgement)
+    trial = replace(trial, steps=(*trial.steps, step), closed_harm_requests=trial.harm_requests, window=None)
+    if step.verdict is Verdict.VOID:
+        return _withdraw_void(study, trial, sample.at, step.judgement.reason)
+    if step.verdict is Verdict.ACCEPT and len(trial.accepted) < len(trial.levels):
+        upward = trial.levels[len(trial.accepted)]
+        if affordable(with_trial(study, trial), upward):
+            trial = moved(trial, "level accepted")
+            return Decision(with_trial(study, trial), None, step.judgement.reason)
+        trial = replace(trial, limited_by="harm budget")
+    trial = moved(trial, "judged")
+    trial = replace(trial, verdict=_trial_verdict(trial), limited_by=trial.limited_by or _limit(step.verdict))
+    return _leave(study, trial, sample.at, step.judgement.reason)
+
+
+def _trial_verdict(trial: Trial) -> Verdict:
+    """A trial is accepted if its lowest level was; how high it got is its capacity."""
+    return Verdict.ACCEPT if trial.accepted else trial.steps[-1].verdict
+
+
+def _limit(verdict: Verdict) -> str:
+    return {Verdict.ACCEPT: "traffic", Verdict.REJECT: "ceiling"}.get(verdict, "evidence")
+
+
+def _spoil(study: Study, trial: Trial, seen: Observation, why: str) -> Decision:
+    """The environment, not the configuration, spoilt the window: withdraw, and repeat a bounded number of times."""
+    trial = replace(trial, closed_harm_requests=trial.harm_requests, window=None)
+    return _withdraw_void(study, trial, seen.at, f"VOID: {why}")
+
+
+def _withdraw_void(study: Study, trial: Trial, at: datetime, reason: str) -> Decision:
+    trial = replace(moved(trial, "spoilt"), voids=trial.voids + 1, reason=reason)
+    if trial.voids > study.plan.max_voids:
+        verdict = Verdict.ACCEPT if trial.accepted and trial.kind not in IN_PRODUCTION else Verdict.VOID
+        trial = replace(trial, verdict=verdict, limited_by="evidence")
+    return _leave(study, trial, at, reason)
+
+
+def _leave(study: Study, trial: Trial, at: datetime, reason: str) -> Decision:
+    """Take the traffic off the replicas under test at once."""
+    trial = replace(trial, reason=reason)
+    action = SetWeights(retreat_weights(study, trial))
+    study = replace(with_trial(study, trial), pending=Pending(action, at))
+    return Decision(study, action, reason)
+
+
+def _retreat(study: Study, trial: Trial, seen: Observation) -> Decision:
+    wanted = retreat_weights(study, trial)
+    if seen.weights is None or dict(seen.weights) != wanted:
+        return _act(study, SetWeights(wanted), seen, f"take the traffic off {', '.join(trial.replicas)}")
+    return Decision(with_trial(study, _withdrawn(trial, seen.at)), None, trial.reason)
+
+
+def _withdrawn(trial: Trial, at: datetime) -> Trial:
+    if trial.verdict is None:
+        return replace(moved(trial, "withdrawn to repeat"), warmed=False)
+    return replace(moved(trial, "withdrawn"), ended_at=at)
+
+
+def absorb(study: Study, trial: Trial, action: Load | SetWeights, result: ActionResult) -> Decision:
+    """Return the study once the outcome of a trial's action is known."""
+    decided_at = study.pending.decided_at if study.pending else result.at
+    study = replace(study, pending=None)
+    if isinstance(action, Load):
+        return _loaded(study, trial, action, result, decided_at)
+    if not result.done:
+        return _hold(study, f"the weights could not be set: {result.reason}")
+    if trial.state is TrialState.RETREATING:
+        return Decision(with_trial(study, _withdrawn(trial, result.at)), None, trial.reason)
+    if trial.state is not TrialState.APPLIED:
+        return Decision(study, None, "weights set")
+    trial = _routed(trial, _next_level(study, trial), result.at)
+    return Decision(with_trial(study, trial), None, "weights set")
+
+
+def _loaded(study: Study, trial: Trial, action: Load, result: ActionResult, decided_at: datetime) -> Decision:
+    since = trial.blocked_since or decided_at
+    trial = replace(trial, blocked_since=since)
+    if result.done:
+        return Decision(with_trial(study, trial), None, f"{action.replica} is loaded")
+    if not result.retry:
+        return _unapplied(study, trial, result.at, f"it does not load: {result.reason}", Verdict.REJECT)
+    if result.at - since >= study.plan.pace.load_limit:
+        return _unapplied(study, trial, result.at, f"{action.replica}: {result.reason}", Verdict.VOID)
+    return Decision(with_trial(study, trial), None, f"waiting: {result.reason}", timedelta(seconds=1))
+
+
+def interrupted(trial: Trial, at: datetime, reason: str) -> Trial:
+    """Return the trial closed because the study ends."""
+    return replace(
+        trial,
+        state=TrialState.JUDGED,
+        closed_harm_requests=trial.harm_requests,
+        window=None,
+        verdict=trial.verdict or (Verdict.ACCEPT if trial.accepted and trial.kind not in IN_PRODUCTION else Verdict.VOID),
+        limited_by=trial.limited_by or "evidence",
+        reason=reason,
+        ended_at=at,
+    )

@@ -1,0 +1,164 @@
+"""Promotion of the winner, replica by replica, the watch after it, and the way back.
+
+Production ends on what was running before or on what was promoted on evidence (guards rule 3). Only replicas
+that the study itself has touched are restored; a configuration somebody else put there is left alone (rule 5).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from autotuner.domain import procedure
+from autotuner.domain.configuration import Configuration, fingerprint, with_configuration
+from autotuner.domain.judgement import Verdict
+from autotuner.domain.observation import ActionResult, Decision, Observation
+from autotuner.domain.phases import ending, entered
+from autotuner.domain.ramp import canary_weights, production_share
+from autotuner.domain.study import (
+    Incumbent,
+    Level,
+    Load,
+    Outcome,
+    Pending,
+    Restore,
+    SetWeights,
+    Study,
+    Trial,
+    TrialKind,
+    TrialState,
+)
+
+
+def winning_configuration(study: Study) -> Configuration | None:
+    """Return the winner's configuration once a winner is chosen."""
+    return study.trials[study.winner].configuration if study.winner is not None else None
+
+
+def known_fingerprints(study: Study) -> Mapping[str, frozenset[str]]:
+    """Return, for each replica, what it may serve without anybody else having changed it."""
+    incumbent = study.incumbent
+    assert incumbent is not None
+    winner = winning_configuration(study)
+    known = {}
+    for replica in study.plan.target.replicas:
+        allowed = {incumbent.fingerprints[replica.name]}
+        if winner is not None:
+            allowed.add(_fingerprint(incumbent, replica.name, winner))
+        known[replica.name] = frozenset(allowed)
+    return known
+
+
+def _fingerprint(incumbent: Incumbent, replica: str, configuration: Configuration) -> str:
+    return fingerprint(with_configuration(json.loads(incumbent.configs[replica]), configuration))
+
+
+def promote(study: Study, seen: Observation) -> Decision:
+    """Begin the next stage, or end with everything restored when one was not accepted."""
+    trial = study.trial
+    if trial is not None and trial.kind is TrialKind.STAGE:
+        replica = trial.replicas[0]
+        if trial.verdict is not Verdict.ACCEPT:
+            return ending(study, Outcome.ABORTED, f"promotion stopped at {replica}: {trial.reason}", seen.at)
+        if replica not in study.promoted:
+            study = replace(study, promoted=(*study.promoted, replica))
+    left = [name for name in study.plan.target.stable_names if name not in study.promoted]
+    if not left:
+        return Decision(entered(study, "all stages accepted", seen.at), None, "every stable replica runs the winner")
+    stage = _production_trial(study, seen, TrialKind.STAGE, (left[0],), production_share(study.plan))
+    return Decision(procedure.begin(study, stage), None, f"promote the winner to {left[0]}")
+
+
+def watch(study: Study, seen: Observation) -> Decision:
+    """Watch production on the winner for the bake time, then end; roll back when it does not hold."""
+    trial = study.trial
+    if trial is None or trial.kind is not TrialKind.WATCH:
+        names = study.plan.target.stable_names
+        return Decision(
+            procedure.begin(study, _production_trial(study, seen, TrialKind.WATCH, names, 1.0)), None, "watch production"
+        )
+    if trial.verdict is Verdict.ACCEPT:
+        text = f"{trial.configuration.describe()} holds in production: {trial.reason}"
+        return ending(study, Outcome.PROMOTED, text, seen.at)
+    return ending(study, Outcome.ABORTED, f"rolled back: {trial.reason}", seen.at)
+
+
+def _production_trial(
+    study: Study, seen: Observation, kind: TrialKind, replicas: tuple[str, ...], share: float
+) -> Trial:
+    winner = winning_configuration(study)
+    assert winner is not None
+    return Trial(len(study.trials), kind, replicas, winner, (Level(0, share),), TrialState.PROPOSED, seen.at)
+
+
+def restore(study: Study, seen: Observation) -> Decision:
+    """Return the next step towards the study's end: weights first, then configurations, then nothing is left."""
+    incumbent = study.incumbent
+    if incumbent is None:
+        return _ended(study, seen, "")
+    late = study.phase_since is not None and seen.at - study.phase_since >= study.plan.pace.restore_limit
+    wrong = [name for name in _touched(study) if not _right(study, incumbent, name, seen)]
+    wanted = dict(incumbent.weights)
+    if study.plan.target.canary.name in wrong:
+        wanted = canary_weights(study.plan, incumbent, 0.0)
+    if seen.weights is None or dict(seen.weights) != wanted:
+        if late:
+            return _ended(study, seen, f"the weights could not be restored: {seen.faults.get('gateway', 'no answer')}")
+        return _act(study, SetWeights(wanted), seen, "give production its traffic back")
+    for name in wrong:
+        if late:
+            why = seen.faults.get(name, "it does not take the configuration")
+            return _ended(study, seen, f"{name} could not be restored: {why}")
+        if name in seen.fingerprints:
+            return _restore_replica(study, name, seen)
+    if wrong:
+        waiting = ", ".join(f"{name} ({seen.faults.get(name, 'no answer')})" for name in wrong)
+        return Decision(study, None, f"waiting to restore {waiting}", study.plan.pace.look_interval)
+    return _ended(study, seen, "")
+
+
+def _touched(study: Study) -> tuple[str, ...]:
+    """Replicas whose configuration the study is answerable for, production before the canary."""
+    staged = {name for t in study.trials if t.kind is TrialKind.STAGE for name in t.replicas}
+    stable = tuple(name for name in study.plan.target.stable_names if name in staged)
+    return (*stable, study.plan.target.canary.name)
+
+
+def _right(study: Study, incumbent: Incumbent, name: str, seen: Observation) -> bool:
+    served = seen.fingerprints.get(name)
+    if served is None:
+        return False
+    if name != study.plan.target.canary.name and served not in known_fingerprints(study)[name]:
+        return True
+    winner = winning_configuration(study)
+    if study.intended is Outcome.PROMOTED and winner is not None:
+        return served == _fingerprint(incumbent, name, winner)
+    return served == incumbent.fingerprints[name]
+
+
+def _restore_replica(study: Study, name: str, seen: Observation) -> Decision:
+    winner = winning_configuration(study)
+    if study.intended is Outcome.PROMOTED and winner is not None:
+        return _act(study, Load(name, winner), seen, f"put the winner on {name}")
+    return _act(study, Restore(name), seen, f"put the incumbent back on {name}")
+
+
+def _act(study: Study, action: SetWeights | Load | Restore, seen: Observation, reason: str) -> Decision:
+    return Decision(replace(study, pending=Pending(action, seen.at)), action, reason)
+
+
+def restored(study: Study, result: ActionResult) -> Decision:
+    """Return the study once the outcome of a restoring action is known; what failed is tried again."""
+    study = replace(study, pending=None)
+    if result.done:
+        return Decision(study, None, "done")
+    return Decision(study, None, f"not restored yet: {result.reason}", study.plan.pace.look_interval)
+
+
+def _ended(study: Study, seen: Observation, trouble: str) -> Decision:
+    outcome, reason = study.intended or Outcome.ABORTED, study.reason
+    if trouble:
+        outcome, reason = Outcome.ABORTED, f"{reason}; {trouble}: a person must look"
+    study = entered(replace(study, outcome=outcome, reason=reason, ended_at=seen.at), "restored", seen.at)
+    return Decision(study, None, reason)

@@ -1,0 +1,96 @@
+"""A target: one model on one Triton deployment, how traffic reaches it and what may be tuned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autotuner.errors import InvalidInput
+
+
+class Objective(StrEnum):
+    """What a study maximises; both are always measured and reported."""
+
+    CAPACITY = "capacity"
+    EFFICIENCY = "efficiency"
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One Triton server. `name` is also its name in the gateway's weights and metrics."""
+
+    name: str
+    http_url: str
+    metrics_url: str
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """The Envoy in front: its admin address, and the runtime keys that hold the weights.
+
+    runtime_prefix: the route's `runtime_key_prefix`; the weight of replica R is the key `<prefix>.R`.
+    total_weight: what the weights add up to.
+    """
+
+    admin_url: str
+    runtime_prefix: str
+    total_weight: int = 1000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the search space may contain; None means "as the incumbent has it"."""
+
+    max_instance_count: int
+    max_queue_delay_microseconds: int
+    preferred_batch_sizes: tuple[tuple[int, ...], ...] | None = None
+    memory_headroom: float = 0.10
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_instance_count <= 1000:
+            raise InvalidInput("limits.instance_count", self.max_instance_count, "a whole number from 1 to 1000")
+        if not 0.0 <= self.memory_headroom < 1.0:
+            raise InvalidInput("limits.memory_headroom", self.memory_headroom, "a fraction from 0 to below 1")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a model runs, how it is reached, and what may be tuned."""
+
+    name: str
+    model: str
+    stable: tuple[Replica, ...]
+    canary: Replica
+    gateway: Gateway
+    limits: Limits
+    objective: Objective = Objective.CAPACITY
+    note: str = ""
+    replica_cost_per_hour: float | None = None
+    """Cost of one replica for an hour, in the currency of `currency`."""
+    currency: str = "USD"
+
+    def __post_init__(self) -> None:
+        names = [replica.name for replica in self.replicas]
+        if len(set(names)) != len(names):
+            raise InvalidInput("replicas", names, "each replica once")
+        if not self.stable:
+            raise InvalidInput("stable", [], "at least one stable replica")
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """Every replica, stable ones first."""
+        return (*self.stable, self.canary)
+
+    @property
+    def stable_names(self) -> tuple[str, ...]:
+        """Names of the stable replicas, in order."""
+        return tuple(replica.name for replica in self.stable)
+
+    def replica(self, name: str) -> Replica:
+        """Return the replica called `name`. Raises InvalidInput when there is none."""
+        for replica in self.replicas:
+            if replica.name == name:
+                return replica
+        raise InvalidInput("replica", name, f"one of {', '.join(r.name for r in self.replicas)}")
+
+

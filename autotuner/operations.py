@@ -1,0 +1,117 @@
+"""Use cases, the same for the command line and the API: start, ask, replay, export."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autotuner.domain.lifecycle import absorb, next_step
+from autotuner.domain.observation import ActionResult, Decision, Observation
+from autotuner.domain.slo import SloBudget
+from autotuner.domain.study import Action, Propose, Study, StudyPlan, Wish
+from autotuner.domain.target import Target
+from autotuner.errors import AutotunerError
+from autotuner.ports import Clock, JournalEntry, Proposer, Store
+from autotuner.records import digest, from_record, to_record
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A recorded decision that the records do not lead to."""
+
+    sequence: int
+    field: str
+    recorded: Any
+    computed: Any
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A study decided again from its records."""
+
+    study_id: str
+    decisions: int
+    outcomes: int
+    proposals: int
+    differences: tuple[Difference, ...]
+
+
+def start_study(store: Store, clock: Clock, plan: StudyPlan, actor: str) -> Study:
+    """Record a new study of `plan` and return it; a worker will carry it.
+
+    Raises Conflict when the target already has an unfinished study.
+    """
+    now = clock.now()
+    name = plan.target.name
+    mark = hashlib.sha256(f"{name} {now.isoformat()} {actor}".encode()).hexdigest()[:6]
+    study = Study(f"{name}-{now:%Y%m%d-%H%M%S}-{mark}", plan, now, actor)
+    store.create_study(study)
+    return study
+
+
+def register_target(store: Store, clock: Clock, target: Target, slo: SloBudget, actor: str, reason: str) -> SloBudget:
+    """Record a target and its budget; returns the budget's version in force. Raises InvalidInput."""
+    return store.save_target(target, slo, actor, reason, clock.now())
+
+
+def ask(store: Store, clock: Clock, study_id: str, wish: Wish, actor: str, reason: str) -> None:
+    """Record an operator's wish for a study; its next tick obeys. Raises NotFound, Conflict."""
+    store.set_wish(study_id, wish, actor, reason, clock.now())
+
+
+def replay(store: Store, study_id: str, proposers: Callable[[StudyPlan], Proposer]) -> Replay:
+    """Compute every decision of a study again from its records and list the differences.
+
+    Raises NotFound when there is no such study.
+    """
+    study = store.initial(store.study(study_id).id)
+    counts = {"decision": 0, "outcome": 0}
+    proposals = 0
+    differences: list[Difference] = []
+    for entry in store.journal(study.id):
+        counts[entry.kind] += 1
+        proposals += int(study.pending is not None and isinstance(study.pending.action, Propose))
+        try:
+            computed = _decided_again(study, entry, proposers, differences)
+        except AutotunerError as error:
+            differences.append(Difference(entry.sequence, "error", None, str(error)))
+            break
+        differences += _compare(entry, computed)
+        study = computed.study
+    stored = store.study(study.id)
+    if digest(stored) != digest(study):
+        differences.append(Difference(-1, "final state", digest(stored), digest(study)))
+    return Replay(study.id, counts["decision"], counts["outcome"], proposals, tuple(differences))
+
+
+def _decided_again(
+    study: Study, entry: JournalEntry, proposers: Callable[[StudyPlan], Proposer], differences: list[Difference]
+) -> Decision:
+    if entry.kind == "decision":
+        return next_step(study, from_record(Observation, entry.observed))
+    result: ActionResult = from_record(ActionResult, entry.observed)
+    if study.pending is not None and isinstance(study.pending.action, Propose) and result.done:
+        proposal = proposers(study.plan).propose(study)
+        if to_record(proposal) != to_record(result.proposal):
+            differences.append(
+                Difference(entry.sequence, "proposal", to_record(result.proposal), to_record(proposal))
+            )
+    return absorb(study, result)
+
+
+def _compare(entry: JournalEntry, computed: Decision) -> list[Difference]:
+    action = to_record(computed.action, Action) if computed.action is not None else None
+    pairs: Mapping[str, tuple[Any, Any]] = {
+        "action": (_plain(entry.action), action),
+        "reason": (entry.reason, computed.reason),
+        "state": (entry.state, digest(computed.study)),
+    }
+    return [Difference(entry.sequence, name, was, now) for name, (was, now) in pairs.items() if was != now]
+
+
+def _plain(action: Mapping[str, Any] | None) -> Any:
+    return dict(action) if action is not None else None
+
+

@@ -1,0 +1,199 @@
+"""What the controller needs of the outside world: one small protocol a door, in domain types.
+
+Adapters implement these; each has an in-memory twin that passes the same contract suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from autotuner.domain.configuration import ModelConfig
+from autotuner.domain.measurement import Sample
+from autotuner.domain.slo import SloBudget
+from autotuner.domain.study import Proposal, Study, Wish
+from autotuner.domain.target import Target
+
+
+class Clock(Protocol):
+    """The only source of the time."""
+
+    def now(self) -> datetime:
+        """Return the present instant, aware, in UTC."""
+
+
+class Serving(Protocol):
+    """Model control of the Triton servers of one target, by replica name."""
+
+    def model_config(self, replica: str) -> ModelConfig:
+        """Return the complete configuration the replica serves now. Raises Unavailable, Refused."""
+
+    def is_ready(self, replica: str) -> bool:
+        """Say whether the model is ready on the replica; False when the server does not answer."""
+
+    def load(self, replica: str, config: ModelConfig, limit: timedelta) -> None:
+        """Load the model with the complete configuration `config`; returns when it is ready.
+
+        Raises Refused with the server's words when the server will not load it (the old version serves on),
+        Unavailable when the server does not answer or has not finished within `limit`.
+        """
+
+
+class Route(Protocol):
+    """Weights at the gateway."""
+
+    def weights(self) -> Mapping[str, int]:
+        """Return the weight of each replica as the gateway holds it now. Raises Unavailable."""
+
+    def set_weights(self, weights: Mapping[str, int]) -> None:
+        """Set all weights at once; idempotent. Raises Unavailable, Refused."""
+
+
+class MetricsSource(Protocol):
+    """Raw counters of every replica, at the gateway and at the servers."""
+
+    def sample(self) -> Sample:
+        """Read everything once. What cannot be read is absent and explained in `Sample.faults`; never raises."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The doors to one target."""
+
+    serving: Serving
+    route: Route
+    metrics: MetricsSource
+
+
+class Proposer(Protocol):
+    """Chooses the next configuration."""
+
+    def propose(self, study: Study) -> Proposal | None:
+        """Return the next configuration to try, or None when nothing is worth a trial.
+
+        A pure function of the study's records: the same study gives the same proposal. Never repeats a
+        configuration already tried, never proposes what the search space forbids.
+        """
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """One line of a study's journal: either a decision or the outcome of an action.
+
+    kind: `decision` or `outcome`. observed: what was seen (the observation, or the action's outcome).
+    action: what was decided, None when nothing is to be done. state: a digest of the study afterwards.
+    """
+
+    sequence: int
+    kind: str
+    at: datetime
+    observed: Mapping[str, Any]
+    action: Mapping[str, Any] | None
+    reason: str
+    actor: str
+    state: str
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """One line of the append-only audit."""
+
+    number: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    reason: str
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A lease on a target: while it is held nobody else may drive it.
+
+    token grows with every grant; a write with an older token than the newest is refused (fencing).
+    """
+
+    target: str
+    holder: str
+    token: int
+    expires_at: datetime
+
+
+@dataclass(frozen=True)
+class StudySummary:
+    """A study as a list shows it."""
+
+    id: str
+    target: str
+    phase: str
+    outcome: str | None
+    reason: str
+    created_at: datetime
+    ended_at: datetime | None
+    trials: int
+
+
+class Leases(Protocol):
+    """Who drives which target."""
+
+    def acquire(self, target: str, holder: str, ttl: timedelta) -> Grant | None:
+        """Take or renew the lease on `target`; None while somebody else holds it. Raises Unavailable."""
+
+    def release(self, grant: Grant) -> None:
+        """Give the lease back; nothing happens when it is no longer held."""
+
+
+class Store(Protocol):
+    """Everything that is remembered. One call is one transaction. All raise Unavailable when it does not answer."""
+
+    def save_target(self, target: Target, slo: SloBudget, actor: str, reason: str, now: datetime) -> SloBudget:
+        """Create or change a target; a changed budget becomes a new version. Returns the version in force.
+
+        Raises InvalidInput when the budget is loosened without a reason.
+        """
+
+    def target(self, name: str) -> tuple[Target, SloBudget]:
+        """Return a target and its newest budget. Raises NotFound."""
+
+    def budgets(self, name: str) -> Sequence[SloBudget]:
+        """Return every version of a target's budget, oldest first."""
+
+    def create_study(self, study: Study) -> None:
+        """Record a new study. Raises Conflict when the target has an unfinished one."""
+
+    def study(self, study_id: str) -> Study:
+        """Return a study as it stands. Raises NotFound. The name `latest` means the newest one."""
+
+    def unfinished(self) -> Sequence[tuple[str, str]]:
+        """Return (study id, target name) of every study that has not ended, oldest first."""
+
+    def studies(self, target: str | None = None, limit: int = 50) -> Sequence[StudySummary]:
+        """Return studies, newest first."""
+
+    def append(self, before: Study, after: Study, entry: JournalEntry, grant: Grant) -> None:
+        """Record a decision or an outcome together with the study it leads to.
+
+        Raises Conflict when `grant` is no longer the newest for the target, or when `entry.sequence` is not the
+        next one: then nothing is written.
+        """
+
+    def next_sequence(self, study_id: str) -> int:
+        """Return the sequence number of the next journal entry of a study."""
+
+    def journal(self, study_id: str, after: int = 0) -> Sequence[JournalEntry]:
+        """Return the journal of a study from the entry after `after` on, in order."""
+
+    def initial(self, study_id: str) -> Study:
+        """Return a study as it was created, before its first journal entry. Raises NotFound."""
+
+    def wish(self, study_id: str) -> Wish:
+        """Return what an operator last asked of the study."""
+
+    def set_wish(self, study_id: str, wish: Wish, actor: str, reason: str, now: datetime) -> None:
+        """Record an operator's wish; the next tick obeys. Raises NotFound, Conflict when the study has ended."""
+
+    def audit(self, limit: int = 100, subject: str | None = None) -> Sequence[AuditRecord]:
+        """Return the newest audit records, newest first."""
