@@ -10,7 +10,7 @@ import json
 import threading
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from autotuner.bookkeeping.audit import (
@@ -27,14 +27,12 @@ from autotuner.bookkeeping.audit import (
 )
 from autotuner.bookkeeping.rules import (
     LATEST,
-    aware,
     check_grant,
     check_new_id,
     check_sequence,
     check_unfinished,
+    kept_entry,
     next_budget,
-    plain,
-    plain_json,
     summarise,
 )
 from autotuner.domain.slo import SloBudget
@@ -161,7 +159,7 @@ class MemoryStore:
             lease = self.memory.leases.get(name)
             check_grant(grant, name, lease.holder if lease else None, lease.token if lease else None)
             check_sequence(after.id, row.sequence, entry.sequence)
-            text, kept = _text(after), _kept_entry(entry)
+            text, kept = _text(after), kept_entry(entry)
             row.study, row.state = _study(text), text
             row.sequence = entry.sequence
             row.journal.append(kept)
@@ -269,14 +267,3 @@ def _text(value: object) -> str:
 
 def _study(text: str) -> Study:
     return from_record(Study, json.loads(text))
-
-
-def _kept_entry(entry: JournalEntry) -> JournalEntry:
-    return replace(
-        entry,
-        at=aware(entry.at),
-        observed=plain_json(entry.observed) or {},
-        action=plain_json(entry.action),
-        reason=plain(entry.reason),
-        actor=plain(entry.actor),
-    )

@@ -15,7 +15,7 @@ from typing import Any
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Phase, Study
 from autotuner.errors import Conflict, InvalidInput
-from autotuner.ports import Grant, StudySummary
+from autotuner.ports import Grant, JournalEntry, StudySummary
 from autotuner.records import to_record
 
 LATEST = "latest"
@@ -82,6 +82,18 @@ def check_unfinished(study_id: str, phase: Phase) -> None:
     """Raise Conflict when the study has ended."""
     if phase is Phase.ENDED:
         raise Conflict(f"study {study_id}", "it has already ended")
+
+
+def kept_entry(entry: JournalEntry) -> JournalEntry:
+    """Return a journal entry as it comes back from a store."""
+    return replace(
+        entry,
+        at=aware(entry.at),
+        observed=plain_json(entry.observed) or {},
+        action=plain_json(entry.action),
+        reason=plain(entry.reason),
+        actor=plain(entry.actor),
+    )
 
 
 def summarise(study: Study) -> StudySummary:

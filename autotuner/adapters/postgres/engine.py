@@ -1,0 +1,131 @@
+"""The connection pool, and what a failing database means to the rest of the service.
+
+Everything here is bounded in time, so that a database that hangs costs a tick a few seconds and not the study;
+a connection that was lost is replaced at the next call. No message ever shows a password.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import psycopg.errors
+from sqlalchemy import Connection, Engine, create_engine, exc
+from sqlalchemy.engine import URL, make_url
+
+from autotuner.errors import InvalidInput, Unavailable
+
+SYSTEM = "postgres"
+
+CONNECT_SECONDS = 5
+STATEMENT_MILLISECONDS = 10_000
+LOCK_MILLISECONDS = 3_000
+IDLE_MILLISECONDS = 30_000
+"""After so long inside a transaction without a statement the server gives its locks back."""
+DEAD_PEER_MILLISECONDS = 10_000
+"""After so long without an acknowledgement the network or the server is taken to be gone."""
+
+OUTDATED_SCHEMA = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.InvalidSchemaName,
+)
+NOT_SERVING = (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.IdleInTransactionSessionTimeout)
+
+
+def database_url(text: str) -> URL:
+    """Return a database URL for psycopg. Raises InvalidInput, without repeating what may hold a password."""
+    allowed = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+    try:
+        url = make_url(text)
+    except (exc.ArgumentError, ValueError):
+        raise InvalidInput("database_url", "(not shown)", allowed) from None
+    if url.drivername not in ("postgres", "postgresql", "postgresql+psycopg"):
+        raise InvalidInput("database_url", f"{url.drivername}://…", allowed)
+    return url.set(drivername="postgresql+psycopg")
+
+
+def open_engine(url: str, *, pool_size: int = 5) -> Engine:
+    """Return a pool of at most `pool_size` connections to the database at `url`; nothing is connected yet.
+
+    Raises InvalidInput for a URL that is none. Call `dispose()` on it when done.
+    """
+    return create_engine(
+        database_url(url),
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=CONNECT_SECONDS,
+        pool_pre_ping=True,
+        pool_recycle=1800,
+        hide_parameters=True,
+        json_serializer=partial(json.dumps, allow_nan=False),
+        connect_args={
+            "connect_timeout": CONNECT_SECONDS,
+            "application_name": "autotuner",
+            "keepalives": 1,
+            "keepalives_idle": 5,
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
+            "tcp_user_timeout": DEAD_PEER_MILLISECONDS,
+            "options": " ".join(
+                (
+                    f"-c statement_timeout={STATEMENT_MILLISECONDS}",
+                    f"-c lock_timeout={LOCK_MILLISECONDS}",
+                    f"-c idle_in_transaction_session_timeout={IDLE_MILLISECONDS}",
+                    "-c timezone=UTC",
+                )
+            ),
+        },
+    )
+
+
+@contextmanager
+def transaction(engine: Engine) -> Iterator[Connection]:
+    """Give a connection inside one transaction: committed at the end, rolled back on any error.
+
+    Raises Unavailable when the database does not answer. Then a commit may or may not have happened; every
+    write of the store is safe to repeat.
+    """
+    with translated(), engine.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the errors of a database that does not serve into Unavailable, chained."""
+    try:
+        yield
+    except exc.TimeoutError as error:
+        raise Unavailable(SYSTEM, f"no connection was free within {CONNECT_SECONDS} s") from error
+    except exc.DBAPIError as error:
+        if isinstance(error.orig, OUTDATED_SCHEMA):
+            raise Unavailable(SYSTEM, "the schema is not up to date: run `autotuner db upgrade`") from error
+        if _is_outage(error):
+            raise Unavailable(SYSTEM, _sentence(error)) from error
+        raise
+    except psycopg.OperationalError as error:
+        raise Unavailable(SYSTEM, _first_line(error)) from error
+
+
+def _is_outage(error: exc.DBAPIError) -> bool:
+    lost = error.connection_invalidated
+    return (
+        lost
+        or isinstance(error, exc.OperationalError | exc.InterfaceError)
+        or isinstance(error.orig, NOT_SERVING)
+    )
+
+
+def _sentence(error: exc.DBAPIError) -> str:
+    if isinstance(error.orig, psycopg.errors.LockNotAvailable):
+        return f"a lock was not free within {LOCK_MILLISECONDS / 1000:g} s"
+    if isinstance(error.orig, psycopg.errors.QueryCanceled):
+        return f"a statement did not finish within {STATEMENT_MILLISECONDS / 1000:g} s"
+    return _first_line(error.orig)
+
+
+def _first_line(error: BaseException | None) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,324 @@
+"""The store of `ports.Store` in PostgreSQL: one call, one transaction.
+
+A write is refused unless the caller's lease is the newest (fencing) and its journal entry is the next one. So a
+write whose commit was never confirmed is safe to repeat: if it did happen, the repetition is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, Select, exc, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from autotuner.adapters.postgres.audit_log import add_lines, first_broken_record, newest_records
+from autotuner.adapters.postgres.engine import transaction
+from autotuner.adapters.postgres.projections import changed_steps, changed_trials
+from autotuner.adapters.postgres.tables import journal, leases, slo_budgets, steps, studies, targets, trials
+from autotuner.bookkeeping.audit import Said, budget_lines, start_lines, step_lines, target_lines, wish_lines
+from autotuner.bookkeeping.rules import (
+    LATEST,
+    aware,
+    check_grant,
+    check_new_id,
+    check_sequence,
+    check_unfinished,
+    kept_entry,
+    next_budget,
+    plain,
+)
+from autotuner.domain.slo import SloBudget
+from autotuner.domain.study import Phase, Study, Wish
+from autotuner.domain.target import Target
+from autotuner.errors import Conflict, NotFound
+from autotuner.ports import AuditRecord, Grant, JournalEntry, StudySummary
+from autotuner.records import from_record, to_record
+
+UNFINISHED_INDEX = "uq_studies_unfinished_target"
+NEWEST_FIRST = (studies.c.created_at.desc(), studies.c.ordinal.desc())
+
+
+class PostgresStore:
+    """Everything that is remembered. Safe to share between threads; its engine is the caller's to dispose of."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def save_target(
+        self, target: Target, slo: SloBudget, actor: str, reason: str, now: datetime
+    ) -> SloBudget:
+        """Create or change a target; see `ports.Store`."""
+        said = Said(actor, reason, aware(now))
+        with transaction(self._engine) as connection:
+            before = _write_target(connection, target, said)
+            current = _newest_budget(connection, target.name)
+            budget = next_budget(current, slo, actor, reason, now)
+            if budget is not current:
+                connection.execute(slo_budgets.insert().values(_budget_row(target.name, current, budget)))
+            add_lines(
+                connection,
+                (*target_lines(before, target, said), *budget_lines(target.name, current, budget, said)),
+            )
+            return budget
+
+    def target(self, name: str) -> tuple[Target, SloBudget]:
+        """Return a target and its newest budget. Raises NotFound."""
+        with transaction(self._engine) as connection:
+            record = connection.scalar(select(targets.c.record).where(targets.c.name == name))
+            budget = _newest_budget(connection, name)
+            if record is None or budget is None:
+                raise NotFound("target", name)
+            return from_record(Target, record), budget
+
+    def budgets(self, name: str) -> Sequence[SloBudget]:
+        """Return every version of a target's budget, oldest first. Raises NotFound."""
+        query = select(slo_budgets).where(slo_budgets.c.target == name).order_by(slo_budgets.c.version)
+        with transaction(self._engine) as connection:
+            found = tuple(_budget(row) for row in connection.execute(query))
+        if not found:
+            raise NotFound("target", name)
+        return found
+
+    def create_study(self, study: Study) -> None:
+        """Record a new study; see `ports.Store`. Raises NotFound for an unknown target or budget version."""
+        name, version = study.plan.target.name, study.plan.slo.version
+        check_new_id(study.id, known=False)
+        try:
+            with transaction(self._engine) as connection:
+                connection.execute(studies.insert().values(_study_row(study)))
+                add_lines(connection, start_lines(study))
+        except exc.IntegrityError as error:
+            violated = getattr(getattr(error.orig, "diag", None), "constraint_name", None) or ""
+            if violated.startswith("fk_"):
+                raise NotFound("target with budget", f"{name} version {version}") from error
+            if violated == UNFINISHED_INDEX:
+                raise Conflict(f"target {name}", "another study of it has not ended") from error
+            check_new_id(study.id, known=True)
+            raise
+
+    def study(self, study_id: str) -> Study:
+        """Return a study as it stands. Raises NotFound. The name `latest` means the newest one."""
+        query = select(studies.c.state).order_by(*NEWEST_FIRST).limit(1)
+        return self._study(query if study_id == LATEST else query.where(studies.c.id == study_id), study_id)
+
+    def unfinished(self) -> Sequence[tuple[str, str]]:
+        """Return (study id, target name) of every study that has not ended, oldest first."""
+        query = (
+            select(studies.c.id, studies.c.target)
+            .where(studies.c.phase != Phase.ENDED.value)
+            .order_by(studies.c.created_at, studies.c.ordinal)
+        )
+        with transaction(self._engine) as connection:
+            return tuple((row.id, row.target) for row in connection.execute(query))
+
+    def studies(self, target: str | None = None, limit: int = 50) -> Sequence[StudySummary]:
+        """Return studies, newest first."""
+        tried = select(func.count()).where(trials.c.study_id == studies.c.id).scalar_subquery()
+        query = select(*_summary_columns(), tried.label("trials")).order_by(*NEWEST_FIRST).limit(limit)
+        if target is not None:
+            query = query.where(studies.c.target == target)
+        with transaction(self._engine) as connection:
+            return tuple(StudySummary(**row._mapping) for row in connection.execute(query))
+
+    def append(self, before: Study, after: Study, entry: JournalEntry, grant: Grant) -> None:
+        """Record a decision or an outcome; see `ports.Store`. Raises NotFound for an unknown study."""
+        kept = kept_entry(entry)
+        with transaction(self._engine) as connection:
+            _check_append(connection, after.id, kept, grant)
+            connection.execute(journal.insert().values(study_id=after.id, **_entry_row(kept)))
+            connection.execute(
+                update(studies)
+                .where(studies.c.id == after.id)
+                .values(sequence=kept.sequence, **_state(after))
+            )
+            for row in changed_trials(before, after):
+                connection.execute(_upsert(trials, row))
+            for row in changed_steps(before, after):
+                connection.execute(_upsert(steps, row))
+            add_lines(connection, step_lines(before, after, kept))
+
+    def next_sequence(self, study_id: str) -> int:
+        """Return the sequence number of the next journal entry of a study. Raises NotFound."""
+        with transaction(self._engine) as connection:
+            newest: int = _one(connection, study_id, studies.c.sequence).sequence
+            return newest + 1
+
+    def journal(self, study_id: str, after: int = 0) -> Sequence[JournalEntry]:
+        """Return the journal of a study from the entry after `after` on, in order. Raises NotFound."""
+        query = (
+            select(*(column for column in journal.c if column.name != "study_id"))
+            .where(journal.c.study_id == study_id, journal.c.sequence > after)
+            .order_by(journal.c.sequence)
+        )
+        with transaction(self._engine) as connection:
+            _one(connection, study_id, studies.c.id)
+            return tuple(JournalEntry(**row._mapping) for row in connection.execute(query))
+
+    def initial(self, study_id: str) -> Study:
+        """Return a study as it was created, before its first journal entry. Raises NotFound."""
+        return self._study(select(studies.c.initial).where(studies.c.id == study_id), study_id)
+
+    def wish(self, study_id: str) -> Wish:
+        """Return what an operator last asked of the study. Raises NotFound."""
+        with transaction(self._engine) as connection:
+            return Wish(_one(connection, study_id, studies.c.wish).wish)
+
+    def set_wish(self, study_id: str, wish: Wish, actor: str, reason: str, now: datetime) -> None:
+        """Record an operator's wish; see `ports.Store`."""
+        said = Said(actor, reason, aware(now))
+        with transaction(self._engine) as connection:
+            row = _one(connection, study_id, studies.c.phase, lock=True)
+            check_unfinished(study_id, Phase(row.phase))
+            connection.execute(update(studies).where(studies.c.id == study_id).values(wish=wish.value))
+            add_lines(connection, wish_lines(study_id, wish, said))
+
+    def audit(self, limit: int = 100, subject: str | None = None) -> Sequence[AuditRecord]:
+        """Return the newest audit records, newest first."""
+        with transaction(self._engine) as connection:
+            return newest_records(connection, limit, subject)
+
+    def first_broken_audit(self) -> int | None:
+        """Return the number of the first audit record that does not fit the hash chain; None when all fit."""
+        with transaction(self._engine) as connection:
+            return first_broken_record(connection)
+
+    def _study(self, query: Select[Any], study_id: str) -> Study:
+        with transaction(self._engine) as connection:
+            record = connection.scalar(query)
+        if record is None:
+            raise NotFound("study", study_id)
+        return from_record(Study, record)
+
+
+def _check_append(connection: Connection, study_id: str, entry: JournalEntry, grant: Grant) -> None:
+    """Lock the lease, then the study, and refuse a stale grant or a sequence that is not the next.
+
+    The lease stays locked until the commit: whoever takes it over afterwards reads what was written here.
+    """
+    target: str = _one(connection, study_id, studies.c.target).target
+    lease = connection.execute(
+        select(leases.c.holder, leases.c.token).where(leases.c.target == target).with_for_update(read=True)
+    ).one_or_none()
+    check_grant(grant, target, lease.holder if lease else None, lease.token if lease else None)
+    stored: int = _one(connection, study_id, studies.c.sequence, lock=True).sequence
+    check_sequence(study_id, stored, entry.sequence)
+
+
+def _one(connection: Connection, study_id: str, column: Any, *, lock: bool = False) -> Row[Any]:
+    """Return one column of a study's row; lock keeps the row from changing until the transaction ends."""
+    query = select(column).where(studies.c.id == study_id)
+    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
+    if row is None:
+        raise NotFound("study", study_id)
+    return row
+
+
+def _write_target(connection: Connection, target: Target, said: Said) -> Target | None:
+    """Write a target unless it is as it was, and return it as it was. Its row stays locked until the commit."""
+    row = {
+        "name": target.name,
+        "model": target.model,
+        "objective": target.objective.value,
+        "record": to_record(target),
+        "created_at": said.at,
+        "changed_at": said.at,
+        "changed_by": plain(said.actor),
+    }
+    created = insert(targets).values(row).on_conflict_do_nothing().returning(targets.c.name)
+    if connection.scalar(created) is not None:
+        return None
+    here = targets.c.name == target.name
+    record = connection.scalar(select(targets.c.record).where(here).with_for_update(key_share=True))
+    before: Target = from_record(Target, record)
+    if before != target:
+        del row["created_at"]
+        connection.execute(update(targets).where(here).values(row))
+    return before
+
+
+def _newest_budget(connection: Connection, name: str) -> SloBudget | None:
+    query = select(slo_budgets).where(slo_budgets.c.target == name)
+    row = connection.execute(query.order_by(slo_budgets.c.version.desc()).limit(1)).one_or_none()
+    return None if row is None else _budget(row)
+
+
+def _budget(row: Row[Any]) -> SloBudget:
+    return SloBudget(
+        p99_ceiling_seconds=row.p99_ceiling_seconds,
+        error_ratio_ceiling=row.error_ratio_ceiling,
+        max_canary_share=row.max_canary_share,
+        harm_budget_requests=row.harm_budget_requests,
+        version=row.version,
+        actor=row.actor,
+        reason=row.reason,
+        created_at=row.created_at,
+    )
+
+
+def _budget_row(target: str, before: SloBudget | None, budget: SloBudget) -> dict[str, Any]:
+    loosened = before.loosened_fields(budget) if before is not None else ()
+    return {
+        "target": target,
+        "version": budget.version,
+        "p99_ceiling_seconds": budget.p99_ceiling_seconds,
+        "error_ratio_ceiling": budget.error_ratio_ceiling,
+        "max_canary_share": budget.max_canary_share,
+        "harm_budget_requests": budget.harm_budget_requests,
+        "loosened": bool(loosened),
+        "loosened_fields": list(loosened),
+        "actor": budget.actor,
+        "reason": budget.reason,
+        "created_at": budget.created_at,
+    }
+
+
+def _study_row(study: Study) -> dict[str, Any]:
+    return {
+        "id": study.id,
+        "target": study.plan.target.name,
+        "slo_version": study.plan.slo.version,
+        "actor": plain(study.actor),
+        "seed": study.plan.seed,
+        "wish": Wish.RUN.value,
+        "sequence": 0,
+        "initial": to_record(study),
+        "created_at": study.created_at,
+        **_state(study),
+    }
+
+
+def _state(study: Study) -> dict[str, Any]:
+    """The columns of a study that change as it goes on."""
+    return {
+        "phase": study.phase.value,
+        "outcome": None if study.outcome is None else study.outcome.value,
+        "reason": plain(study.reason),
+        "ended_at": study.ended_at,
+        "state": to_record(study),
+    }
+
+
+def _entry_row(entry: JournalEntry) -> dict[str, Any]:
+    return {
+        "sequence": entry.sequence,
+        "kind": entry.kind,
+        "at": entry.at,
+        "observed": entry.observed,
+        "action": entry.action,
+        "reason": entry.reason,
+        "actor": entry.actor,
+        "state": entry.state,
+    }
+
+
+def _summary_columns() -> tuple[Any, ...]:
+    c = studies.c
+    return (c.id, c.target, c.phase, c.outcome, c.reason, c.created_at, c.ended_at)
+
+
+def _upsert(table: Any, row: Any) -> Any:
+    keys = [column.name for column in table.primary_key]
+    values = {name: value for name, value in row.items() if name not in keys}
+    return insert(table).values(row).on_conflict_do_update(index_elements=keys, set_=values)

@@ -1,0 +1,267 @@
+"""The tables as they stand at the newest migration; a test compares the two.
+
+A study is kept whole as JSON text (type `json`, not `jsonb`, so that every digit comes back as it was written).
+`trials` and `steps` are projections of it for queries, dashboards and the sampler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from autotuner.bookkeeping.audit import AuditAction
+from autotuner.domain.judgement import Verdict
+from autotuner.domain.study import Outcome, Phase, TrialKind, TrialState, Wish
+from autotuner.domain.target import Objective
+
+METADATA = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+APPEND_ONLY = ("slo_budgets", "journal", "audit")
+"""Tables whose rows a trigger protects from every change."""
+
+VERSION_TABLE = "autotuner_alembic_version"
+"""Where Alembic notes the revision; its default name may belong to another product in the same database."""
+
+
+def _known(column: str, values: Iterable[StrEnum]) -> CheckConstraint:
+    listed = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")
+
+
+def _required(name: str, kind: Any, comment: str | None = None, **options: Any) -> Column[Any]:
+    return Column(name, kind, nullable=False, comment=comment, **options)
+
+
+def _optional(name: str, kind: Any, comment: str | None = None) -> Column[Any]:
+    return Column(name, kind, nullable=True, comment=comment)
+
+
+def _instant(name: str, comment: str | None = None, *, nullable: bool = False) -> Column[Any]:
+    return Column(name, DateTime(timezone=True), nullable=nullable, comment=comment)
+
+
+targets = Table(
+    "targets",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    _required("model", Text, "the model's name in Triton"),
+    _required("objective", Text, "what a study maximises"),
+    _required("record", JSON, "the whole target"),
+    _instant("created_at"),
+    _instant("changed_at"),
+    _required("changed_by", Text),
+    _known("objective", Objective),
+    comment="One model on one Triton deployment, as it is reached and tuned today",
+)
+
+slo_budgets = Table(
+    "slo_budgets",
+    METADATA,
+    Column("target", Text, ForeignKey("targets.name"), primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    _required("p99_ceiling_seconds", Double, "latency that at most 1 % of requests may exceed"),
+    _required("error_ratio_ceiling", Double, "share of requests, 0 to 1, that may fail"),
+    _required("max_canary_share", Double, "largest share of requests, 0 to 1, on the canary"),
+    _required(
+        "harm_budget_requests", BigInteger, "slow-or-failed requests above the allowed 1 % a study may cause"
+    ),
+    _required("loosened", Boolean, "whether users are promised less than in the version before"),
+    _required("loosened_fields", ARRAY(Text)),
+    _required("actor", Text),
+    _required("reason", Text),
+    _instant("created_at"),
+    CheckConstraint("version >= 1", name="version_positive"),
+    CheckConstraint("p99_ceiling_seconds > 0", name="p99_ceiling_positive"),
+    CheckConstraint("error_ratio_ceiling > 0 AND error_ratio_ceiling <= 1", name="error_ratio_is_share"),
+    CheckConstraint("max_canary_share > 0 AND max_canary_share <= 1", name="canary_share_is_share"),
+    CheckConstraint("harm_budget_requests >= 1", name="harm_budget_positive"),
+    CheckConstraint("loosened = (cardinality(loosened_fields) > 0)", name="loosened_says_what"),
+    CheckConstraint("NOT loosened OR btrim(reason) <> ''", name="loosened_says_why"),
+    comment="Every version of every budget; never changed, only added to",
+)
+
+studies = Table(
+    "studies",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    _required("ordinal", BigInteger, "order of creation", server_default=Identity(always=True)),
+    _required("target", Text),
+    _required("slo_version", Integer, "the budget version the study is judged by"),
+    _required("phase", Text),
+    _optional("outcome", Text),
+    _required("reason", Text),
+    _required("actor", Text),
+    _required("seed", BigInteger),
+    _required("wish", Text, "what an operator last asked for"),
+    _required("sequence", BigInteger, "number of the newest journal entry, 0 before the first"),
+    _required("initial", JSON, "the study as it was created"),
+    _required("state", JSON, "the study as it stands after the newest journal entry"),
+    _instant("created_at"),
+    _instant("ended_at", nullable=True),
+    ForeignKeyConstraint(["target", "slo_version"], ["slo_budgets.target", "slo_budgets.version"]),
+    UniqueConstraint("ordinal"),
+    _known("phase", Phase),
+    _known("outcome", Outcome),
+    _known("wish", Wish),
+    CheckConstraint("sequence >= 0", name="sequence_not_negative"),
+    Index(
+        "uq_studies_unfinished_target",
+        "target",
+        unique=True,
+        postgresql_where=text(f"phase <> '{Phase.ENDED}'"),
+    ),
+    Index("ix_studies_created_at_ordinal", "created_at", "ordinal"),
+    comment="One tuning run over a target each",
+)
+
+journal = Table(
+    "journal",
+    METADATA,
+    Column("study_id", Text, ForeignKey("studies.id"), primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    _required("kind", Text, "decision or outcome"),
+    _instant("at"),
+    _required("actor", Text),
+    _required("reason", Text),
+    _required("observed", JSON, "what was seen"),
+    _optional("action", JSON(none_as_null=True), "what was decided"),
+    _required("state", Text, "digest of the study afterwards"),
+    CheckConstraint("sequence >= 1", name="sequence_positive"),
+    CheckConstraint("kind IN ('decision', 'outcome')", name="kind_known"),
+    comment="Every decision and outcome of every study; never changed, only added to",
+)
+
+trials = Table(
+    "trials",
+    METADATA,
+    Column("study_id", Text, ForeignKey("studies.id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    _required("kind", Text),
+    _required("state", Text),
+    _required("replicas", ARRAY(Text), "the replicas under test"),
+    _required("max_queue_delay_microseconds", BigInteger),
+    _required("preferred_batch_size", ARRAY(Integer), "a set, ascending; empty means none"),
+    _required("instance_count", Integer),
+    _required("max_batch_size", Integer),
+    _optional("verdict", Text),
+    _required("limited_by", Text, "what ended the ramp; empty while it has not ended"),
+    _required("reason", Text),
+    _optional("capacity_per_second", Double, "highest accepted rate of one replica, requests per second"),
+    _required("harm_requests", Double, "slow-or-failed requests above the allowed 1 %"),
+    _instant("proposed_at"),
+    _instant("ended_at", nullable=True),
+    _known("kind", TrialKind),
+    _known("state", TrialState),
+    _known("verdict", Verdict),
+    comment="Projection of studies.state: one configuration put on replicas each",
+)
+
+
+def _counts(side: str) -> list[Column[Any]]:
+    return [
+        _required(f"{side}_requests", BigInteger, "ended requests"),
+        _required(f"{side}_bad_at_most", BigInteger, "slow or failed, upper bound from the histogram"),
+        _required(f"{side}_bad_at_least", BigInteger, "slow or failed, lower bound from the histogram"),
+        _required(f"{side}_failed", BigInteger),
+    ]
+
+
+steps = Table(
+    "steps",
+    METADATA,
+    Column("study_id", Text, primary_key=True),
+    Column("trial_number", Integer, primary_key=True, autoincrement=False),
+    Column("position", Integer, primary_key=True, autoincrement=False, comment="place in the trial, from 0"),
+    _required("level_number", Integer, "-1 while warming up"),
+    _required("share", Double, "share of requests, 0 to 1, that the level gives the replica under test"),
+    _required("attempt", Integer, "how often steps of this trial were void before"),
+    _instant("started_at"),
+    _instant("ended_at"),
+    *_counts("candidate"),
+    *_counts("control"),
+    _required("rate_per_second", Double, "requests per second and replica under test"),
+    _required("total_rate_per_second", Double, "requests per second over all replicas"),
+    _optional("p50_seconds", Double),
+    _optional("p95_seconds", Double),
+    _optional("p99_seconds", Double),
+    _optional("queue_seconds", Double, "mean per request"),
+    _optional("compute_seconds", Double, "mean per request"),
+    _optional("realised_batch", Double, "mean inferences per execution"),
+    _optional("compute_seconds_per_inference", Double),
+    _optional("device_utilisation", Double, "busy share of the device, 0 to 1"),
+    _optional("memory_used_bytes", Double),
+    _optional("memory_total_bytes", Double),
+    _required("harm_requests", Double, "slow-or-failed requests above the allowed 1 %"),
+    _required("verdict", Text),
+    _required("estimate", Double, "share of slow-or-failed requests, 0 to 1"),
+    _required("interval_low", Double, "lower 95 % limit of the estimate"),
+    _required("interval_high", Double, "upper 95 % limit of the estimate"),
+    _required("dispersion", Double, "factor the evidence was divided by"),
+    _required("log_e_accept", Double, "natural log of the evidence for below the allowed share"),
+    _required("log_e_reject", Double, "natural log of the evidence for above the allowed share"),
+    _required("reason", Text),
+    ForeignKeyConstraint(["study_id", "trial_number"], ["trials.study_id", "trials.number"]),
+    _known("verdict", Verdict),
+    comment="Projection of studies.state: one judged load level each",
+)
+
+leases = Table(
+    "leases",
+    METADATA,
+    Column("target", Text, ForeignKey("targets.name"), primary_key=True),
+    _optional("holder", Text, "who drives the target; none after a release"),
+    _optional("session", Text, "the process of the holder: another one with its name gets a new token"),
+    _required("token", BigInteger, "grows with every grant; writes with an older one are refused"),
+    _instant("expires_at", "in the database's time"),
+    CheckConstraint("token >= 1", name="token_positive"),
+    CheckConstraint("(holder IS NULL) = (session IS NULL)", name="holder_has_session"),
+    comment="Who drives which target",
+)
+
+audit = Table(
+    "audit",
+    METADATA,
+    Column("number", BigInteger, Identity(always=True), primary_key=True),
+    _instant("at"),
+    _required("actor", Text),
+    _required("action", Text),
+    _required("subject", Text, "name of a target or id of a study"),
+    _required("reason", Text),
+    _required("details", JSON),
+    _required("previous_hash", Text, "hash of the record before, 64 zeros before the first"),
+    _required("hash", Text, "SHA-256 over previous_hash and the record"),
+    UniqueConstraint("previous_hash"),
+    _known("action", AuditAction),
+    Index("ix_audit_subject_number", "subject", "number"),
+    comment="Who did what and why; never changed, only added to",
+)
