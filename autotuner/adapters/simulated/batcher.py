@@ -11,6 +11,7 @@ import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,7 @@ from autotuner.domain.configuration import Configuration
 _DRAW = 1024
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """One execution; instants and durations in seconds. waited: for the device, behind other instances."""
 
     size: int

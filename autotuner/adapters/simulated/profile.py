@@ -1,7 +1,4 @@
-"""What a simulated target is like: its traffic, its model and its device, and a few named ones.
-
-The named profiles mirror the workload files of the same names, so that a rehearsal and a demo tell one story.
-"""
+"""What a simulated target is like: its traffic, its model and its device, and a few named ones."""
 
 from __future__ import annotations
 
@@ -111,9 +108,9 @@ def small_vision() -> SimulatedProfile:
 
 
 def no_help() -> SimulatedProfile:
-    """A batch costs as much as its items one by one, and the incumbent is already plain: nothing is better."""
+    """A batch costs as much as its items one by one, and the incumbent sends them so: nothing is better."""
     curve = ((1, 0.004), (32, 0.128))
-    return SimulatedProfile(300.0, curve, _configuration(()), transfer_seconds_per_item=0.0)
+    return SimulatedProfile(300.0, curve, _configuration((1,)), transfer_seconds_per_item=0.0)
 
 
 def thin_traffic() -> SimulatedProfile:
