@@ -95,7 +95,7 @@ def _check_sampler(name: str) -> None:
 
 
 def seed_of(study: Study) -> int:
-    """Return the sampler's seed, 0 to 2**32 - 1: a digest of study, plan seed and number of trials, the same anywhere."""
+    """Return the sampler's seed, 0 to 2**32 - 1: a digest of study id, plan seed and number of trials."""
     text = f"{study.id}\n{study.plan.seed}\n{len(study.trials)}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
@@ -106,12 +106,12 @@ def seed_of(study: Study) -> int:
 def _start(study: Study, examination: Examination) -> tuple[Configuration, str] | None:
     """The next start that is admissible, has not been tried and is not made pointless by the one before it."""
     admissible, results = set(examination.admissible), {t.configuration: t for t in _searched(study)}
-    assert study.incumbent is not None  # examine() has checked it
-    for configuration, why in _starts(study.incumbent.configuration):
+    incumbent = examination.incumbent
+    for configuration, why in _starts(incumbent):
         if configuration in admissible:
             return configuration, why
         tried = results.get(configuration)
-        more = configuration.instance_count > study.incumbent.configuration.instance_count
+        more = configuration.instance_count > incumbent.instance_count
         if more and tried is not None and (violation(tried) or 0.0) > 0.0:
             return None
     return None

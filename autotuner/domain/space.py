@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.measurement import ServerUse
@@ -67,6 +68,7 @@ class Exclusions:
 class Examination:
     """The whole space, what of it may be proposed next, and why the rest may not."""
 
+    incumbent: Configuration
     space: SearchSpace
     admissible: tuple[Configuration, ...]
     exclusions: Exclusions
@@ -111,8 +113,7 @@ def _preferred_sets(incumbent: Configuration) -> set[tuple[int, ...]]:
     A preferred size of 1 switches batching off and is tried only where the limits list it.
     """
     powers = [2**power for power in range(1, incumbent.max_batch_size.bit_length())]
-    pairs = zip(powers, powers[1:], strict=False)
-    return {(), incumbent.preferred_batch_size, *((size,) for size in powers), *pairs}
+    return {(), incumbent.preferred_batch_size, *((size,) for size in powers), *pairwise(powers)}
 
 
 def veto(
@@ -136,20 +137,18 @@ def veto(
 def least_compute_seconds(candidate: Configuration, measured: Configuration, use: ServerUse) -> float:
     """Return a lower bound on the candidate's compute time per request, from another configuration's step.
 
-    The measured mean holds where the candidate's batches are no smaller (same instances, no shorter delay, no
-    lower cap). Elsewhere a batch of one costs at least its share of the measured batch. Instances that compute at
-    once slow one another at most in proportion to their number, so fewer of them may gain that much.
+    The measured mean holds where the candidate's batches are no smaller (no more instances, no shorter delay, no
+    lower cap). Elsewhere a batch of one is certain to take what an inference took on average, because n together
+    never take longer than n alone. Instances that compute at once slow one another at most in proportion to
+    their number, so fewer of them may gain that much. 0 where nothing is known.
     """
-    if use.compute_seconds is None:
-        return 0.0
-    fewer = min(1.0, candidate.instance_count / measured.instance_count)
     batches_as_large = (
         candidate.instance_count <= measured.instance_count
         and candidate.max_queue_delay_microseconds >= measured.max_queue_delay_microseconds
         and _cap(candidate) >= _cap(measured)
     )
-    batch = 1.0 if batches_as_large else max(1.0, use.realised_batch or float(measured.max_batch_size))
-    return use.compute_seconds * fewer / batch
+    known = use.compute_seconds if batches_as_large else use.compute_seconds_per_inference
+    return (known or 0.0) * min(1.0, candidate.instance_count / measured.instance_count)
 
 
 def _cap(configuration: Configuration) -> int:
@@ -165,19 +164,21 @@ def examine(study: Study) -> Examination:
         raise InvalidInput("study.incumbent", None, "a study that has read production's configuration")
     incumbent = study.incumbent.configuration
     space = search_space(study.plan, incumbent)
-    model, use = learn(measured_memory(study)), _lightest_use(study)
+    known = _Known(
+        incumbent, _lightest_use(study), learn(measured_memory(study)), _serving_counts(study, incumbent)
+    )
     tried = {trial.configuration for trial in study.trials}
     counts: Counter[Exclusion] = Counter({Exclusion.UNLOADABLE: space.unloadable})
     left = []
     for candidate in space.candidates:
-        reason = (
-            Exclusion.TRIED if candidate in tried else _excluded(study.plan, candidate, incumbent, use, model)
-        )
+        reason = Exclusion.TRIED if candidate in tried else _excluded(study.plan, candidate, known)
         if reason is None:
             left.append(candidate)
         else:
             counts[reason] += 1
-    return Examination(space, tuple(left), Exclusions(dict(counts), "" if model else NO_LIMIT_KNOWN))
+    return Examination(
+        incumbent, space, tuple(left), Exclusions(dict(counts), "" if known.memory else NO_LIMIT_KNOWN)
+    )
 
 
 def admissible(study: Study) -> tuple[Configuration, ...]:
@@ -196,22 +197,32 @@ def measured_memory(study: Study) -> list[tuple[int, ServerUse]]:
     ]
 
 
-def _excluded(
-    plan: StudyPlan,
-    candidate: Configuration,
-    incumbent: Configuration,
-    use: ServerUse | None,
-    model: MemoryModel | None,
-) -> Exclusion | None:
-    ceiling = plan.slo.p99_ceiling_seconds
-    compute = least_compute_seconds(candidate, incumbent, use) if use else 0.0
+@dataclass(frozen=True)
+class _Known:
+    """What exclusions rest on. serving_counts: instance counts beside which a candidate must fit for a moment."""
+
+    incumbent: Configuration
+    use: ServerUse | None
+    memory: MemoryModel | None
+    serving_counts: frozenset[int]
+
+
+def _excluded(plan: StudyPlan, candidate: Configuration, known: _Known) -> Exclusion | None:
+    ceiling, count, memory = plan.slo.p99_ceiling_seconds, candidate.instance_count, known.memory
+    compute = least_compute_seconds(candidate, known.incumbent, known.use) if known.use else 0.0
     if veto(candidate, ceiling, compute, MARGIN_SHARE * ceiling):
         return Exclusion.CEILING
-    if model and model.refusal(candidate.instance_count, plan.target.limits.memory_headroom):
+    if memory and memory.refusal(count, plan.target.limits.memory_headroom):
         return Exclusion.MEMORY
-    if model and model.reload_fits(incumbent.instance_count, candidate.instance_count):
+    if memory and any(memory.reload_fits(serving, count) for serving in known.serving_counts):
         return Exclusion.RELOAD
     return None
+
+
+def _serving_counts(study: Study, incumbent: Configuration) -> frozenset[int]:
+    """Instances that may serve while a candidate is loaded or unloaded: the incumbent's, and the last trial's."""
+    last = study.trials[-1].configuration if study.trials else incumbent
+    return frozenset({incumbent.instance_count, last.instance_count})
 
 
 def _lightest_use(study: Study) -> ServerUse | None:

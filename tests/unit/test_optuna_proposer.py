@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autotuner.adapters.optuna_proposer import OptunaProposer, seed_of, value, violation
+from autotuner.domain.judgement import Verdict
+from autotuner.domain.space import admissible
+from autotuner.domain.study import Level, Study
+from autotuner.domain.target import Objective
+from autotuner.errors import InvalidInput
+from autotuner.records import from_record, to_record
+from tests.builders import a_configuration, changed
+from tests.searches import a_search, a_step, a_trial, a_use, measured, with_trial
+
+SAMPLERS = ["tpe", "random"]
+TRIALS = 30
+
+
+def _grown(sampler: str, trials: int, study: Study | None = None) -> Study:
+    study, proposer = study or a_search(max_trials=trials), OptunaProposer(sampler)
+    for _ in range(trials):
+        proposal = proposer.propose(study)
+        assert proposal is not None
+        study = with_trial(study, proposal.configuration)
+    return study
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_whole_search_never_repeats_and_never_leaves_the_admissible(sampler: str) -> None:
+    study, proposer = a_search(max_trials=TRIALS), OptunaProposer(sampler)
+    for _ in range(TRIALS):
+        allowed = admissible(study)
+        proposal = proposer.propose(study)
+        assert proposal is not None
+        assert proposal.configuration in allowed
+        study = with_trial(study, proposal.configuration)
+
+    assert len({trial.configuration for trial in study.trials}) == TRIALS + 1
+    assert proposer.propose(study) is None
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_small_space_is_tried_to_the_last_candidate(sampler: str) -> None:
+    limits = {
+        "max_instance_count": 2,
+        "max_queue_delay_microseconds": 1_000,
+        "preferred_batch_sizes": ((), (4, 8)),
+    }
+    study = _grown(sampler, 11, a_search(limits=limits, max_trials=50))
+
+    assert admissible(study) == ()
+    assert OptunaProposer(sampler).propose(study) is None
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("trials", [0, 3, 12])
+def test_the_same_records_give_the_same_proposal(sampler: str, trials: int) -> None:
+    study = _grown(sampler, trials, a_search(max_trials=20))
+    stored: Study = from_record(Study, json.loads(json.dumps(to_record(study))))
+
+    first = OptunaProposer(sampler).propose(study)
+    assert first == OptunaProposer(sampler).propose(study)
+    assert first == OptunaProposer(sampler).propose(stored)
+
+
+def test_another_process_with_other_hashes_gives_the_same_proposal(tmp_path: Path) -> None:
+    study = _grown("tpe", 6, a_search(max_trials=20))
+    path = tmp_path / "study.json"
+    path.write_text(json.dumps(to_record(study)))
+    program = (
+        "import json, sys\n"
+        "from autotuner.adapters.optuna_proposer import OptunaProposer\n"
+        "from autotuner.domain.study import Study\n"
+        "from autotuner.records import from_record\n"
+        "study = from_record(Study, json.load(open(sys.argv[1])))\n"
+        "print(OptunaProposer('tpe').propose(study))\n"
+    )
+
+    def ask(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        answer = subprocess.run(
+            [sys.executable, "-c", program, str(path)],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert answer.stderr == ""
+        return answer.stdout.strip()
+
+    assert ask("1") == ask("2") == str(OptunaProposer("tpe").propose(study))
+
+
+def test_the_seed_depends_on_study_plan_seed_and_number_of_trials() -> None:
+    study = a_search()
+    others = [
+        changed(study, id="study-2"),
+        changed(study, plan=changed(study.plan, seed=1)),
+        with_trial(study, a_configuration(instance_count=2)),
+    ]
+
+    assert seed_of(study) == seed_of(a_search()) == 574_756_239
+    assert len({seed_of(study), *map(seed_of, others)}) == 4
+
+
+def test_other_seeds_search_elsewhere() -> None:
+    paths = {
+        tuple(trial.configuration for trial in _grown("tpe", 8, a_search(max_trials=8, seed=seed)).trials)
+        for seed in range(3)
+    }
+
+    assert len(paths) == 3
+
+
+def test_the_search_starts_with_what_identifies_most() -> None:
+    study = _grown("tpe", 3)
+
+    assert [trial.configuration for trial in study.trials[1:]] == [
+        a_configuration(preferred_batch_size=()),
+        a_configuration(preferred_batch_size=(), instance_count=2),
+        a_configuration(preferred_batch_size=(), instance_count=3),
+    ]
+
+
+def test_two_more_instances_are_not_started_with_when_one_more_trespassed() -> None:
+    bare, more = (
+        a_configuration(preferred_batch_size=()),
+        a_configuration(preferred_batch_size=(), instance_count=2),
+    )
+    rejected = a_trial(2, more, steps=(a_step(verdict=Verdict.REJECT, bad=50),), verdict=Verdict.REJECT)
+    proposal = OptunaProposer("tpe").propose(a_search(a_trial(1, bare), rejected))
+
+    assert proposal is not None
+    assert proposal.sampler == "tpe"
+
+
+def test_starts_that_are_not_admissible_are_left_out() -> None:
+    study = a_search(limits={"max_instance_count": 1})
+    first = OptunaProposer("tpe").propose(study)
+    assert first is not None
+    second = OptunaProposer("tpe").propose(with_trial(study, first.configuration))
+
+    assert first.sampler == "start-up"
+    assert second is not None
+    assert second.sampler == "tpe"
+
+
+def test_a_proposal_says_why_and_what_is_left() -> None:
+    study = a_search()
+    start = OptunaProposer("tpe").propose(study)
+    assert start is not None
+    assert "without preferred sizes" in start.reason
+    assert "287 of 288 candidates remain (1 already tried; the server reports no memory" in start.reason
+
+    sampled = OptunaProposer("tpe").propose(_grown("tpe", 3, a_search(max_trials=9)))
+    assert sampled is not None
+    assert "284 of 288 candidates remain" in sampled.reason
+
+
+def test_tpe_goes_where_trials_were_feasible() -> None:
+    # Every delay above 10 ms trespasses on the imaginary device: 2 of the 8 delays.
+    def late(sampler: str) -> float:
+        tried = [
+            trial.configuration for seed in range(5) for trial in _infeasible_start(sampler, seed).trials[11:]
+        ]
+        return sum(c.max_queue_delay_microseconds > 10_000 for c in tried) / len(tried)
+
+    assert late("tpe") < 0.10
+    assert late("random") > 0.15
+
+
+def _infeasible_start(sampler: str, seed: int) -> Study:
+    """Ten trials on record of which eight trespassed, then twelve more."""
+    study = a_search(max_trials=22, seed=seed)
+    for count in (1, 2, 3, 4):
+        for delay in (20_000, 50_000):
+            late = a_configuration(
+                preferred_batch_size=(), instance_count=count, max_queue_delay_microseconds=delay
+            )
+            study = with_trial(study, late)
+    for count in (1, 2):
+        study = with_trial(study, a_configuration(preferred_batch_size=(), instance_count=count))
+    return _grown(sampler, 12, study)
+
+
+def test_the_value_is_capacity_and_efficiency_only_breaks_ties() -> None:
+    study = a_search()
+    levels = (Level(0, 0.4), Level(1, 0.6))
+    both = tuple(a_step(level, use=a_use(compute_seconds_per_inference=0.004)) for level in levels)
+    leaner = tuple(a_step(level, use=a_use(compute_seconds_per_inference=0.002)) for level in levels)
+    one = leaner[:1]
+
+    values = [value(study, a_trial(1, levels=levels, steps=steps)) for steps in (both, leaner, one)]
+
+    assert values[0] == pytest.approx(300.0)
+    assert 300.0 < values[1] <= 300.0 * 1.015
+    assert values[2] < 204.0
+
+
+def test_a_trial_that_was_never_accepted_has_a_censored_value_below_every_accepted_one() -> None:
+    study = a_search()
+    rejected = a_trial(1, steps=(a_step(verdict=Verdict.REJECT, bad=50),), verdict=Verdict.REJECT)
+
+    assert 0.0 < value(study, rejected) < value(study, a_trial(2))
+
+
+def test_where_efficiency_leads_the_value_is_compute_per_inference() -> None:
+    study = a_search(objective=Objective.EFFICIENCY)
+    unknown = a_trial(1, steps=(a_step(use=None),))
+
+    assert value(study, a_trial(1)) == pytest.approx(-0.004)
+    assert value(study, unknown) == pytest.approx(-0.004)
+
+
+def test_the_constraint_is_the_bad_share_over_the_allowed_one_at_the_lowest_level() -> None:
+    top = a_step(Level(1, 0.6), Verdict.REJECT, bad=300)
+
+    assert violation(a_trial(1, steps=(a_step(bad=2), top))) == pytest.approx(-1.388, abs=0.01)
+    assert violation(a_trial(1, steps=(a_step(verdict=Verdict.REJECT, bad=50),))) == pytest.approx(
+        1.618, abs=0.01
+    )
+
+
+def test_the_constraint_has_the_sign_of_the_verdict_however_few_requests_were_seen() -> None:
+    few = a_step(verdict=Verdict.INCONCLUSIVE, bad=0, total=1000)
+    lucky = a_step(bad=11)
+
+    assert (violation(a_trial(1, steps=(few,))) or 0.0) > 0.0
+    assert (violation(a_trial(1, steps=(lucky,))) or 0.0) < 0.0
+
+
+def test_a_trial_stopped_while_warming_up_counts_as_a_violation() -> None:
+    stopped = a_trial(
+        1, steps=(a_step(Level(-1, 0.1), Verdict.REJECT, bad=20, total=40),), verdict=Verdict.REJECT
+    )
+
+    assert (violation(stopped) or 0.0) > 1.0
+
+
+def test_what_the_environment_spoilt_teaches_nothing() -> None:
+    assert violation(a_trial(1, steps=(a_step(verdict=Verdict.VOID, bad=500),), verdict=Verdict.VOID)) is None
+
+
+def test_a_configuration_rejected_before_anything_was_counted_is_a_violation() -> None:
+    assert violation(a_trial(1, steps=(), verdict=Verdict.REJECT)) == 1.0
+
+
+def test_the_plan_s_sampler_is_used_unless_another_is_given() -> None:
+    study = _grown("tpe", 4, a_search(max_trials=9, sampler="random"))
+    by_plan, given = OptunaProposer().propose(study), OptunaProposer("tpe").propose(study)
+
+    assert by_plan is not None
+    assert by_plan.sampler == "random"
+    assert given is not None
+    assert given.sampler == "tpe"
+
+
+def test_an_unknown_sampler_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidInput, match="tpe, gp, random"):
+        OptunaProposer("cmaes")
+    with pytest.raises(InvalidInput, match="tpe, gp, random"):
+        OptunaProposer().propose(a_search(sampler="cmaes"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="torch is installed")
+def test_gp_without_torch_names_the_extra_to_install() -> None:
+    with pytest.raises(InvalidInput, match=r"autotuner\[gp\]"):
+        OptunaProposer("gp")
+
+
+def test_nothing_is_proposed_when_all_trials_are_done() -> None:
+    assert OptunaProposer("tpe").propose(_grown("tpe", 2, a_search(max_trials=2))) is None
+
+
+def test_an_ask_at_fifty_trials_is_quick() -> None:
+    study = a_search(max_trials=99)
+    configurations = [c for c in admissible(study) if c.max_queue_delay_microseconds > 500][::4][:50]
+    trials = [measured(study, number, c) for number, c in enumerate(configurations, start=1)]
+    study, proposer = changed(study, trials=(*study.trials, *trials)), OptunaProposer("tpe")
+    proposer.propose(study)
+    spent = []
+    for _ in range(5):
+        began = time.perf_counter()
+        assert proposer.propose(study) is not None
+        spent.append(time.perf_counter() - began)
+
+    assert min(spent) < 0.1
