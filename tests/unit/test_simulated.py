@@ -16,6 +16,7 @@ from autotuner.adapters.simulated import (
     SimulatedProfile,
     SimulatedWorld,
     SlowClusters,
+    already_best,
     flat,
     no_help,
     small_vision,
@@ -230,8 +231,14 @@ def test_small_vision_carries_a_third_more_with_no_preferred_sizes() -> None:
     assert p99_at(profile, plain, 430) > 0.1
 
 
-def test_no_help_is_at_its_best_with_the_incumbent() -> None:
+def test_no_help_is_over_the_ceiling_whatever_is_configured() -> None:
     profile = no_help()
+    assert p99_at(profile, profile.incumbent, 2) > 0.1
+    assert p99_at(profile, dataclasses.replace(profile.incumbent, instance_count=4), 2) > 0.1
+
+
+def test_already_best_has_nothing_better_than_its_incumbent() -> None:
+    profile = already_best()
     incumbent = p99_at(profile, profile.incumbent, 200)
     others = [
         a_configuration(preferred_batch_size=sizes, max_queue_delay_microseconds=delay, instance_count=count)

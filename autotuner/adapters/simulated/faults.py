@@ -24,12 +24,12 @@ class Faults:
 
     def crash(self, replica: str, after: timedelta = NOW) -> None:
         """The server ends: connections are refused and everything in it is lost."""
-        server, gateway = self._simulation.servers[replica], self._simulation.gateway
+        server, gateway = self._simulation.server(replica), self._simulation.gateway
         self._plan(after, lambda: gateway.break_off(replica, server.crash()))
 
     def start(self, replica: str, after: timedelta = NOW) -> None:
         """A crashed server comes back with its repository's configuration and counters at zero."""
-        server = self._simulation.servers[replica]
+        server = self._simulation.server(replica)
         self._plan(after, lambda: server.start(self._simulation.now))
 
     def gateway_down(self, after: timedelta = NOW) -> None:
@@ -57,12 +57,12 @@ class Faults:
         self, replica: str, words: str = "failed to load, no such device", after: timedelta = NOW
     ) -> None:
         """The server refuses every load in these words, and serves on; empty words end it."""
-        server = self._simulation.servers[replica]
+        server = self._simulation.server(replica)
         self._plan(after, lambda: setattr(server, "refuses", words))
 
     def hang_loads(self, replica: str, hangs: bool = True, after: timedelta = NOW) -> None:
         """The server accepts loads from then on and never finishes them; the old version serves on."""
-        server = self._simulation.servers[replica]
+        server = self._simulation.server(replica)
         self._plan(after, lambda: setattr(server, "hangs", hangs))
 
     def slow(
@@ -76,7 +76,7 @@ class Faults:
 
         All of them together is the shared burst of which no configuration is to blame.
         """
-        batchers = [self._simulation.servers[name].batcher for name in replicas or self._simulation.servers]
+        batchers = [self._simulation.server(name).batcher for name in replicas or self._simulation.servers]
 
         def begin(value: float) -> None:
             for batcher in batchers:
@@ -104,7 +104,7 @@ class Faults:
         self, replica: str, configuration: Configuration, after: timedelta = NOW
     ) -> None:
         """Somebody else loads `configuration` on the server; effective at once."""
-        server = self._simulation.servers[replica]
+        server = self._simulation.server(replica)
         self._plan(
             after,
             lambda: server.serve(with_configuration(server.config, configuration), self._simulation.now),
@@ -112,7 +112,7 @@ class Faults:
 
     def take_memory(self, replica: str, memory_bytes: float, after: timedelta = NOW) -> None:
         """Something else occupies device memory; loads that no longer fit are refused; 0 gives it back."""
-        server = self._simulation.servers[replica]
+        server = self._simulation.server(replica)
         self._plan(after, lambda: setattr(server, "memory_taken_bytes", memory_bytes))
 
     def _end_gateway(self) -> None:

@@ -38,6 +38,7 @@ class Simulation:
             replica.name: Server(replica.name, target.model, profile, own)
             for replica, own in zip(target.replicas, servers, strict=True)
         }
+        self.target = target
         self.canary = target.canary.name
         self.gateway = Gateway(
             initial_weights(target.stable_names, self.canary, target.gateway.total_weight),
@@ -48,6 +49,8 @@ class Simulation:
         self.traffic = Arrivals(profile.requests_per_second, profile.bursts, traffic)
         self.direct = Arrivals(0.0, None, direct)
         """Requests that reach the canary without the gateway."""
+        self.offered = 0
+        """Requests that users have sent to the gateway since the simulation began."""
         self.now = 0.0
         """Seconds since the simulation began."""
         self._began = clock.now()
@@ -67,6 +70,10 @@ class Simulation:
             self._pass(present)
             yield
 
+    def server(self, replica: str) -> Server:
+        """Return the server of a replica. Raises InvalidInput for a name that is none."""
+        return self.servers[self.target.replica(replica).name]
+
     def plan(self, after: timedelta, happening: Happening) -> None:
         """Let `happening` take place `after` the present; at once when that is zero. Call inside `present()`."""
         if after <= timedelta(0):
@@ -75,8 +82,11 @@ class Simulation:
             heapq.heappush(self._planned, (self.now + after.total_seconds(), next(self._order), happening))
 
     def load(self, replica: str, config: ModelConfig) -> None:
-        """Accept a load, to become effective after the profile's load time. Raises Refused, Unavailable."""
-        server = self.servers[replica]
+        """Accept a load, to become effective after the profile's load time.
+
+        Raises Refused, Unavailable, InvalidInput.
+        """
+        server = self.server(replica)
         process = server.process
         accepted = server.accept(config)
 
@@ -92,6 +102,7 @@ class Simulation:
         if to <= self.now:
             return
         arrived, direct = self.traffic.until(to), self.direct.until(to)
+        self.offered += len(arrived)
         given = self.gateway.split(arrived) if self.gateway.up else {}
         for name, server in self.servers.items():
             self._serve(server, given.get(name, []), direct.tolist() if name == self.canary else [], to)

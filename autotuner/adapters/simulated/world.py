@@ -12,7 +12,6 @@ from autotuner.adapters.simulated.simulation import Simulation
 from autotuner.domain.configuration import ModelConfig
 from autotuner.domain.measurement import Sample
 from autotuner.domain.target import Target
-from autotuner.errors import NotFound
 from autotuner.ports import Clock, World
 
 
@@ -29,28 +28,21 @@ class SimulatedServing:
         self._simulation = simulation
 
     def model_config(self, replica: str) -> ModelConfig:
-        """Return the complete configuration served now. Raises Unavailable, NotFound."""
+        """Return the complete configuration served now. Raises Unavailable, InvalidInput."""
         with self._simulation.present():
-            self._known(replica)
-            server = self._simulation.servers[replica]
+            server = self._simulation.server(replica)
             server.require_up()
             return server.config
 
     def is_ready(self, replica: str) -> bool:
         """Say whether the model is ready on the replica."""
         with self._simulation.present():
-            self._known(replica)
-            return self._simulation.servers[replica].up
+            return self._simulation.server(replica).up
 
     def load(self, replica: str, config: ModelConfig, limit: timedelta) -> None:  # noqa: ARG002
-        """Load the complete configuration `config`. Raises Refused, Unavailable, NotFound."""
+        """Load the complete configuration `config`. Raises Refused, Unavailable, InvalidInput."""
         with self._simulation.present():
-            self._known(replica)
             self._simulation.load(replica, config)
-
-    def _known(self, replica: str) -> None:
-        if replica not in self._simulation.servers:
-            raise NotFound("replica", replica)
 
 
 class SimulatedRoute:
@@ -93,12 +85,18 @@ class SimulatedWorld:
     """
 
     def __init__(self, target: Target, clock: Clock, profile: SimulatedProfile, seed: int = 0) -> None:
-        simulation = Simulation(target, clock, profile, seed)
+        self._simulation = simulation = Simulation(target, clock, profile, seed)
         reports = Reports(simulation)
         self.serving = SimulatedServing(simulation)
         self.route = SimulatedRoute(simulation)
         self.metrics = SimulatedMetrics(simulation, reports)
         self.faults = Faults(simulation, reports)
+
+    @property
+    def offered(self) -> int:
+        """Requests that users have sent until now, whatever became of them."""
+        with self._simulation.present():
+            return self._simulation.offered
 
     @property
     def world(self) -> World:
