@@ -10,7 +10,7 @@ from typing import Any
 from autotuner.domain.lifecycle import absorb, next_step
 from autotuner.domain.observation import ActionResult, Decision, Observation
 from autotuner.domain.slo import SloBudget
-from autotuner.domain.study import Action, Propose, Study, StudyPlan, Wish
+from autotuner.domain.study import UNKNOWN_DISPERSION, Action, Propose, Study, StudyPlan, Wish
 from autotuner.domain.target import Target
 from autotuner.errors import AutotunerError
 from autotuner.ports import Clock, JournalEntry, Proposer, Store
@@ -46,7 +46,8 @@ def start_study(store: Store, clock: Clock, plan: StudyPlan, actor: str) -> Stud
     now = clock.now()
     name = plan.target.name
     mark = hashlib.sha256(f"{name} {now.isoformat()} {actor}".encode()).hexdigest()[:6]
-    study = Study(f"{name}-{now:%Y%m%d-%H%M%S}-{mark}", plan, now, actor)
+    study_id = f"{name}-{now:%Y%m%d-%H%M%S}-{mark}"
+    study = Study(study_id, plan, now, actor, dispersion=min(UNKNOWN_DISPERSION, plan.max_dispersion))
     store.create_study(study)
     return study
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from autotuner.domain.judgement import Verdict
 from autotuner.domain.study import Study
 from autotuner.stats.overdispersion import Series, estimate_dispersion
 
 
-def learnt_dispersion(study: Study) -> float:
-    """Return the factor that all counts of the study are divided by (see `stats.overdispersion`), at least 1."""
-    return estimate_dispersion(_series(study)).factor
+def with_learnt_dispersion(study: Study) -> Study:
+    """Return the study with the factor that all its counts are divided by learnt anew (see `stats.overdispersion`)."""
+    measured = estimate_dispersion(_series(study)).factor
+    return replace(study, measured_dispersion=measured, dispersion=min(measured, study.plan.max_dispersion))
 
 
 def _series(study: Study) -> list[Series]:
@@ -16,7 +20,7 @@ def _series(study: Study) -> list[Series]:
     for trial in study.trials:
         for step in trial.steps:
             looks = step.increments
-            if looks and step.judgement.verdict != "reject":
+            if looks and step.judgement.verdict is not Verdict.REJECT:
                 depth = len(looks[0].over)
                 found.append(Series([i.total for i in looks], [[i.over[d] for i in looks] for d in range(depth)]))
     return found

@@ -18,7 +18,7 @@ NONE = Counts(0, 0, 0, 0)
 
 FOREIGN_SHARE = 0.15
 FOREIGN_REQUESTS = 60
-"""A server may count this many requests more or fewer than the gateway sent before the window is contaminated."""
+"""A server may count this many requests more or fewer than the gateway before the window is contaminated."""
 
 RATE_SHARE = 0.85
 """A level counts as carried only if at least this share of its nominal rate really came."""
@@ -140,9 +140,9 @@ def _foreign(trial: Trial, span: Window) -> str:
     for name in trial.replicas:
         now, then = span.last.servers[name], span.first.servers[name]
         served = now.succeeded + now.failed - then.succeeded - then.failed
-        sent = span.sent(name)
-        if abs(served - sent) > max(FOREIGN_REQUESTS, FOREIGN_SHARE * sent):
-            return f"{name} served {served} requests where the gateway sent {sent}: the window is contaminated"
+        passed = span.last.gateway[name].ended - span.first.gateway[name].ended
+        if abs(served - passed) > max(FOREIGN_REQUESTS, FOREIGN_SHARE * passed):
+            return f"{name} answered {served} requests where {passed} came through the gateway: contaminated"
     return ""
 
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from autotuner.domain import confirmation, procedure, rollout
 from autotuner.domain.configuration import fingerprint, read_configuration, with_configuration
 from autotuner.domain.diagnosis import hopeless
-from autotuner.domain.dispersion import learnt_dispersion
+from autotuner.domain.dispersion import with_learnt_dispersion
 from autotuner.domain.evidence import NONE
 from autotuner.domain.judgement import Counts, Verdict
 from autotuner.domain.measurement import edges_around
@@ -183,8 +183,8 @@ def _after_production(study: Study, trial: Trial, seen: Observation) -> Decision
         study,
         reference_rate_per_second=step.total_rate_per_second,
         control_baseline=step.candidate,
-        dispersion=learnt_dispersion(study),
     )
+    study = with_learnt_dispersion(study)
     baseline = _new_trial(study, TrialKind.BASELINE, (study.plan.target.canary.name,), ladder(study.plan), seen.at)
     return Decision(procedure.begin(study, baseline), None, "measure the incumbent on the canary (A/A)")
 
@@ -196,7 +196,7 @@ def _after_baseline(study: Study, trial: Trial, seen: Observation) -> Decision:
     reason = hopeless(study, trial)
     if reason:
         return ending(study, Outcome.KEPT, reason, seen.at)
-    study = replace(study, dispersion=learnt_dispersion(study), control_baseline=_control(steps))
+    study = with_learnt_dispersion(replace(study, control_baseline=_control(steps)))
     return Decision(entered(study, "baseline measured", seen.at), None, "the baseline is known; the search begins")
 
 

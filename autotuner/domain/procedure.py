@@ -63,6 +63,12 @@ TRANSITIONS: dict[tuple[TrialState, str], TrialState] = {
 STAGE_WARM_UP = 0.25
 """Share of its own production traffic that a newly promoted replica carries while it warms up."""
 
+DRAIN_LIMIT = timedelta(seconds=10)
+"""How long a replica may take to answer what it already has before it is loaded anew."""
+
+COLD = timedelta(seconds=1)
+"""The first second after a load is slow whatever the configuration (seen on the real server): never evidence."""
+
 IN_PRODUCTION = frozenset({TrialKind.PRODUCTION, TrialKind.STAGE, TrialKind.WATCH})
 """Kinds whose replicas are measured at production's own weights."""
 
@@ -153,18 +159,36 @@ def _apply(study: Study, trial: Trial, seen: Observation) -> Decision:
             continue
         if trial.kind is TrialKind.PRODUCTION:
             return _blocked(study, trial, seen, f"{replica} does not serve the configuration it was found with")
-        parked = parked_weights(study, trial)
-        if seen.weights != parked:
-            if seen.weights is None:
-                return _blocked(study, trial, seen, f"gateway: {seen.faults.get('gateway', 'no answer')}")
-            return _act(study, SetWeights(parked), seen, f"take the traffic off {replica} before it is loaded")
+        emptied = _empty(study, trial, seen, replica)
+        if emptied is not None:
+            return emptied
         if trial.blocked_since and seen.at - trial.blocked_since >= study.plan.pace.load_limit:
             return _unapplied(study, trial, seen.at, f"{replica} did not take the configuration in time", Verdict.VOID)
         return _act(
             study, Load(replica, trial.configuration), seen, f"load {trial.configuration.describe()} on {replica}"
         )
-    trial = replace(moved(trial, "applied"), blocked_since=None)
+    if trial.kind not in IN_PRODUCTION:
+        emptied = _empty(study, trial, seen, trial.replicas[0])
+        if emptied is not None:
+            return emptied
+    trial = replace(moved(trial, "applied"), blocked_since=None, draining_since=None)
     return Decision(with_trial(study, trial), None, f"{trial.configuration.describe()} is on {', '.join(trial.replicas)}")
+
+
+def _empty(study: Study, trial: Trial, seen: Observation, replica: str) -> Decision | None:
+    """Take the traffic off a replica and let it finish what it has; None once it is empty, or will not become so."""
+    if seen.weights is None:
+        return _blocked(study, trial, seen, f"gateway: {seen.faults.get('gateway', 'no answer')}")
+    parked = parked_weights(study, trial)
+    if dict(seen.weights) != parked:
+        return _act(study, SetWeights(parked), seen, f"take the traffic off {replica}")
+    counters = seen.sample.gateway.get(replica) if seen.sample else None
+    waiting = counters.sent - counters.ended if counters else 0
+    since = trial.draining_since or seen.at
+    if waiting <= 0 or seen.at - since >= DRAIN_LIMIT:
+        return None
+    trial = replace(trial, draining_since=since)
+    return _hold(with_trial(study, trial), f"{replica} still has {waiting} requests to answer")
 
 
 def _blocked(study: Study, trial: Trial, seen: Observation, why: str) -> Decision:
@@ -245,7 +269,8 @@ def _look(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> Dec
         return _hold(with_trial(study, replace(trial, window=window)), "traffic routed; settling")
     window = looked(study, trial, window, sample)
     if window.first is None:
-        if sample.at - window.routed_at < pace.settle:
+        settling = pace.settle + (COLD + pace.flush_interval if window.level.number < 0 else timedelta(0))
+        if sample.at - window.routed_at < settling:
             return _hold(with_trial(study, replace(trial, window=window)), "settling")
         window = replace(window, first=sample)
         if window.level.number >= 0:
@@ -279,7 +304,7 @@ def _decide_warm_up(
     judgement = evidence.judgement
     if judgement is not None and judgement.verdict is Verdict.REJECT:
         return _close(study, trial, window, sample, evidence, judgement)
-    if sample.at - window.routed_at < study.plan.pace.warm_up:
+    if open_for(window, sample.at) < study.plan.pace.warm_up:
         return _hold(with_trial(study, trial), f"warming up; {_progress(evidence)}")
     trial = replace(moved(trial, "warmed up"), warmed=True, closed_harm_requests=trial.harm_requests, window=None)
     return Decision(with_trial(study, trial), None, "warmed up")
@@ -324,7 +349,7 @@ def _spoil(study: Study, trial: Trial, seen: Observation, why: str) -> Decision:
 
 
 def _withdraw_void(study: Study, trial: Trial, at: datetime, reason: str) -> Decision:
-    trial = replace(moved(trial, "spoilt"), voids=trial.voids + 1, reason=reason)
+    trial = replace(moved(trial, "spoilt"), voids=trial.voids + 1, reason=reason, draining_since=None)
     if trial.voids > study.plan.max_voids:
         verdict = Verdict.ACCEPT if trial.accepted and trial.kind not in IN_PRODUCTION else Verdict.VOID
         trial = replace(trial, verdict=verdict, limited_by="evidence")

@@ -6,6 +6,7 @@ again from the records (guards rule 4).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,6 +17,10 @@ from autotuner.domain.judgement import Counts, Judgement, Verdict
 from autotuner.domain.measurement import Latency, Sample, ServerUse
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.target import Target
+
+
+UNKNOWN_DISPERSION = 4.0
+"""Assumed until production has been looked at (see `stats.overdispersion.DEFAULT`)."""
 
 
 class Phase(StrEnum):
@@ -92,6 +97,7 @@ class Pace:
     """How long each part of a study may take."""
 
     warm_up: timedelta = timedelta(seconds=30)
+    """How long a newly loaded configuration carries little traffic, after the first cold second."""
     settle: timedelta = timedelta(seconds=10)
     look_interval: timedelta = timedelta(seconds=5)
     flush_interval: timedelta = timedelta(seconds=5)
@@ -125,6 +131,9 @@ class StudyPlan:
     """Relative gain in the leading objective below which the incumbent is kept."""
     max_voids: int = 2
     """How often a step that the environment spoilt is repeated."""
+    max_dispersion: float = math.inf
+    """The dispersion factor is not taken higher than this. A brisk rehearsal limits it to end within minutes, and
+    says so; near saturation slow requests come in clusters of a hundred, and honest evidence takes that much more."""
     approval: Approval = Approval.AUTOMATIC
     sampler: str = "tpe"
     seed: int = 0
@@ -251,6 +260,8 @@ class Trial:
     voids: int = 0
     blocked_since: datetime | None = None
     """Since when the configuration could not be put on its replicas, if it cannot."""
+    draining_since: datetime | None = None
+    """Since when the replica has been working off what it had, with no new traffic."""
     closed_harm_requests: float = 0.0
     verdict: Verdict | None = None
     limited_by: str = ""
@@ -324,7 +335,9 @@ class Study:
     incumbent: Incumbent | None = None
     trials: tuple[Trial, ...] = ()
     pending: Pending | None = None
-    dispersion: float = 1.0
+    dispersion: float = UNKNOWN_DISPERSION
+    """The factor all counts are divided by, within the plan's limit; measured_dispersion is without the limit."""
+    measured_dispersion: float | None = None
     control_baseline: Counts | None = None
     reference_rate_per_second: float | None = None
     """Mean rate over all replicas during the baseline; what a level's share is a share of."""
