@@ -105,6 +105,8 @@ def seed_of(study: Study) -> int:
 
 def _start(study: Study, examination: Examination) -> tuple[Configuration, str] | None:
     """The next start that is admissible, has not been tried and is not made pointless by the one before it."""
+    if len(_searched(study)) >= FIRST_SAMPLED_TRIAL:
+        return None
     admissible, results = set(examination.admissible), {t.configuration: t for t in _searched(study)}
     incumbent = examination.incumbent
     for configuration, why in _starts(incumbent):
@@ -246,8 +248,7 @@ def value(study: Study, trial: Trial) -> float:
     """
     spent = _spent(trial)
     if study.plan.target.objective is Objective.EFFICIENCY:
-        known = [seen for other in _searched(study) if (seen := _spent(other)) is not None]
-        return -(spent if spent is not None else max(known, default=0.0))
+        return -(spent if spent is not None else _most_spent(study))
     capacity = capacity_per_second(study, trial)
     if capacity is None:
         lowest_share = min((level.share for level in trial.levels), default=0.0)
@@ -257,6 +258,11 @@ def value(study: Study, trial: Trial) -> float:
     if spent is None or usual is None or spent + usual <= 0.0:
         return capacity
     return capacity * (1.0 + EFFICIENCY_WEIGHT * (usual - spent) / (usual + spent))
+
+
+def _most_spent(study: Study) -> float:
+    known = [spent for trial in _searched(study) if (spent := _spent(trial)) is not None]
+    return max(known, default=0.0)
 
 
 def _spent(trial: Trial) -> float | None:
