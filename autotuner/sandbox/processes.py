@@ -1,12 +1,13 @@
 """Supervision of the sandbox's processes, so that a demo never leaves anything running.
 
-Every child leads a session of its own (one signal reaches it and all its descendants), dies with the process
-that started it even when that one is killed with SIGKILL, and writes to a log whose tail is part of every
-error. Everything here is synchronous.
+Every child leads a session and process group of its own, writes to a log whose tail is part of every error, and
+dies with the process that started it even when that one is killed with SIGKILL: the kernel sees to the child, the
+reaper to the child's descendants. Everything here is synchronous.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import fcntl
@@ -25,20 +26,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Self
 
 from autotuner.errors import AutotunerError
+from autotuner.sandbox.reaper import kill_group
 
-LAUNCHER = Path(__file__).with_name("_launch.py")
+LAUNCHER = Path(__file__).with_name("launch.py")
+REAPER = Path(__file__).with_name("reaper.py")
 LOG_TAIL_LINES = 15
-POLL_SECONDS = 0.02
 
 # Below the kernel's ephemeral range (32768 and up), so that no outgoing connection can take a port that was
 # handed out but is not listened on yet.
 PORT_RANGE = range(20_000, 32_000)
 
-# The kernel sends the parent-death signal when the *thread* that started the child ends. All children are
-# therefore started by this one thread, which lives as long as the process.
-_spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spawner")
 _reserved_ports: dict[int, int] = {}
 
 
@@ -86,8 +86,10 @@ class ManagedProcess:
             raise ProcessFailed(f"{self.name} is already running (pid {self.pid})")
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         self.kill()  # descendants that outlived an earlier run
-        self._child = _spawner.submit(self._spawn).result()
+        self._child = _spawner.thread.submit(self._spawn).result()
         self._group = self._child.pid
+        if self.death_signal is not None:
+            _spawner.tell_reaper({"group": self._group})
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         settings = json.dumps(
@@ -161,7 +163,7 @@ class ManagedProcess:
         """The last lines of the log, for an error message; empty when there is none."""
         return log_tail(self.log_path, lines)
 
-    def __enter__(self) -> ManagedProcess:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -169,30 +171,57 @@ class ManagedProcess:
         self.stop()
 
 
-def kill_group(group_id: int, patience: timedelta = timedelta(seconds=5)) -> None:
-    """Send SIGKILL to a process group until nothing in it runs any more (zombies do not count)."""
-    give_up = time.monotonic() + patience.total_seconds()
-    while time.monotonic() < give_up:
-        try:
-            os.killpg(group_id, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
+class _Spawner:
+    """The one thread that starts children, and the reaper that is told of them.
+
+    The kernel sends the parent-death signal when the *thread* that started the child ends, so all are started by
+    one that lives as long as the process.
+    """
+
+    def __init__(self) -> None:
+        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spawner")
+        self._reaper: subprocess.Popen[bytes] | None = None
+
+    def tell_reaper(self, message: Mapping[str, object]) -> None:
+        """Hand the reaper one message, starting it first if need be."""
+        self.thread.submit(self._tell, json.dumps(message).encode() + b"\n").result()
+
+    def _tell(self, line: bytes) -> None:
+        if self._reaper is None or self._reaper.poll() is not None:
+            self._reaper = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(REAPER), str(os.getpid())],
+                stdin=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        if self._reaper.stdin is not None:
+            self._reaper.stdin.write(line)
+
+    def end_reaper(self) -> None:
+        """Let the reaper end what is left, and wait for it."""
+        if self._reaper is None:
             return
-        if not group_members(group_id):
-            return
-        time.sleep(POLL_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._reaper.communicate(timeout=10)
 
 
-def group_members(group_id: int) -> list[int]:
-    """Ids of the running (not zombie) processes of a process group, as /proc tells."""
-    members = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            state, _, group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
-            if int(group) == group_id and state not in "ZX":
-                members.append(int(entry.name))
-    return sorted(members)
+@atexit.register
+def _end_reaper() -> None:
+    _spawner.end_reaper()
+
+
+def _renew_spawner() -> None:
+    global _spawner  # noqa: PLW0603  there is one for the whole process, by nature
+    _spawner = _Spawner()
+
+
+_spawner = _Spawner()
+os.register_at_fork(after_in_child=_renew_spawner)  # a forked child has neither the thread nor the reaper
+
+
+def remove_when_this_process_ends(pattern: str) -> None:
+    """Have the files that match an absolute glob pattern removed when this process ends, even by SIGKILL."""
+    _spawner.tell_reaper({"files": pattern})
 
 
 def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:

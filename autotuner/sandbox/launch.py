@@ -15,6 +15,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
+    """Never return: the command takes this process over."""
     settings = json.loads(sys.argv[1])
     command = sys.argv[2:]
     if settings["user"] is not None:
