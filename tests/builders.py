@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from autotuner.adapters import clock
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.measurement import BatchTiming, GatewayCounters, Sample, ServerCounters
 from autotuner.domain.slo import SloBudget
@@ -32,20 +33,15 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-class ManualClock:
-    """A clock that moves only when it is told to."""
+class ManualClock(clock.ManualClock):
+    """A clock that begins at `START` and moves only when it is told to."""
 
-    def __init__(self, now: datetime = START) -> None:
-        self._now = now
-
-    def now(self) -> datetime:
-        """The present instant."""
-        return self._now
+    def __init__(self, start: datetime = START) -> None:
+        super().__init__(start)
 
     def turn(self, seconds: float) -> datetime:
         """Move on by `seconds` and return the new present."""
-        self._now += timedelta(seconds=seconds)
-        return self._now
+        return self.advance(timedelta(seconds=seconds))
 
 
 def a_replica(name: str = "stable-0") -> Replica:
@@ -54,12 +50,17 @@ def a_replica(name: str = "stable-0") -> Replica:
     return Replica(name, f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port + 2}/metrics")
 
 
-def a_target(*, stable: int = 2, **changes: Any) -> Target:
-    """Two stable replicas and a canary behind one gateway; at most 4 instances and 20 ms of queue delay."""
+def a_target(*, stable: int | tuple[Replica, ...] = 2, **changes: Any) -> Target:
+    """Two stable replicas and a canary behind one gateway; at most 4 instances and 20 ms of queue delay.
+
+    stable: the stable replicas, or how many.
+    """
+    if isinstance(stable, int):
+        stable = tuple(a_replica(f"stable-{number}") for number in range(stable))
     fields: dict[str, Any] = {
         "name": "vision",
         "model": "small_vision",
-        "stable": tuple(a_replica(f"stable-{number}") for number in range(stable)),
+        "stable": stable,
         "canary": a_replica("canary"),
         "gateway": Gateway("http://127.0.0.1:9900", "route.vision"),
         "limits": Limits(max_instance_count=4, max_queue_delay_microseconds=20_000),

@@ -60,11 +60,12 @@ class Reports:
         self._faults.pop(source, None)
 
     def sample(self, at: datetime) -> Sample:
-        """Return everything that can be read now."""
+        """Return everything that can be read now; no edges when the gateway cannot be read."""
         faults: dict[str, str] = {}
         servers = self._servers(faults)
         gateway = self._gateway(faults)
-        return Sample(at, self._simulation.profile.edges_seconds, gateway, servers, faults)
+        edges = self._simulation.profile.edges_seconds if gateway else ()
+        return Sample(at, edges, gateway, servers, faults)
 
     def _servers(self, faults: dict[str, str]) -> dict[str, ServerCounters]:
         read = {}
@@ -85,7 +86,7 @@ class Reports:
         words = "" if simulation.gateway.up else "connection refused"
         words = words or (_WORDS.get(fault, "") if fault else "")
         if words:
-            for name in simulation.servers:
+            for name in (GATEWAY, *simulation.servers):
                 faults.setdefault(name, f"gateway metrics: {words}")
             return {}
         if fault is MetricsFault.FROZEN:
