@@ -1,145 +1,79 @@
 """A real PostgreSQL for the tests, and a fresh database of it for each.
 
 The server at AUTOTUNER_TEST_DATABASE_URL is used when that is set (its user must be allowed to create
-databases); otherwise one is started from the machine's binaries, as an unprivileged user, on a free port.
+databases); otherwise the sandbox's own is started.
 """
 
 from __future__ import annotations
 
 import os
-import pwd
-import shutil
-import socket
-import subprocess
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psycopg
+from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.engine import make_url
 
+from autotuner.adapters.postgres.tables import APPEND_ONLY, METADATA
+from autotuner.sandbox.postgres import PostgresProcess
+
 URL_VARIABLE = "AUTOTUNER_TEST_DATABASE_URL"
-FALLBACK_ACCOUNTS = ("postgres", "nobody")
 
 
 class PostgresServer:
-    """One server. url: its maintenance database; own: whether it was started here and may be restarted."""
+    """One server. process: it, when it was started here and so may be killed; None when it was given."""
 
-    def __init__(self, url: str, folder: Path | None = None, port: int = 0) -> None:
+    def __init__(self, url: str, process: PostgresProcess | None = None) -> None:
         self.url = url
-        self._folder = folder
-        self._port = port
-
-    @property
-    def own(self) -> bool:
-        return self._folder is not None
-
-    def url_of(self, database: str) -> str:
-        return make_url(self.url).set(database=database).render_as_string(hide_password=False)
+        self.process = process
 
     def execute(self, statement: str) -> None:
         """Run one administrative statement, outside a transaction."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(statement.encode())
+        engine = create_engine(self.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(text(statement))
 
     @contextmanager
-    def database(self, template: str | None = None) -> Iterator[str]:
-        """Give the URL of a new database, dropped at the end; template: the database it is a copy of."""
+    def database(self) -> Iterator[str]:
+        """Give the URL of a new database, dropped at the end."""
         name = f"autotuner_test_{uuid.uuid4().hex[:12]}"
-        self.execute(f"CREATE DATABASE {name}" + (f" TEMPLATE {template}" if template else ""))
+        self.execute(f"CREATE DATABASE {name}")
         try:
-            yield self.url_of(name)
+            yield make_url(self.url).set(database=name).render_as_string(hide_password=False)
         finally:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
-    def start(self) -> None:
-        assert self._folder is not None
-        options = (
-            f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' "
-            "-c fsync=off -c full_page_writes=off -c max_connections=60 -c shared_buffers=32MB"
-        )
-        log = self._folder / "log"
-        self._control("start", "-w", "-t", "60", "-l", str(log), "-o", options)
-
-    def stop(self) -> None:
-        self._control("stop", "-w", "-m", "immediate")
-
-    def _control(self, verb: str, *arguments: str) -> None:
-        assert self._folder is not None
-        _run(self._folder, "pg_ctl", verb, "-D", str(self._folder / "data"), *arguments)
-
 
 @contextmanager
-def running_server() -> Iterator[PostgresServer]:
-    """Give a server: the one that is named, or one that is started and stopped again."""
+def running_server(log_path: Path) -> Iterator[PostgresServer]:
+    """Give a server: the one that is named, or one that is started and removed again."""
     given = os.environ.get(URL_VARIABLE)
     if given:
-        yield PostgresServer(given)
+        yield PostgresServer(given.replace("postgresql://", "postgresql+psycopg://", 1))
         return
-    folder = Path(tempfile.mkdtemp(prefix="autotuner-postgres-"))
+    process = PostgresProcess(log_path=log_path)
     try:
-        account = _account()
-        if account is not None:
-            os.chown(folder, account.pw_uid, account.pw_gid)
-        _run(
-            folder, "initdb", "-D", str(folder / "data"), "-U", "autotuner", "-A", "trust", "-E", "UTF8", "-N"
-        )
-        port = _free_port()
-        server = PostgresServer(f"postgresql://autotuner@127.0.0.1:{port}/postgres", folder, port)
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
+        process.start()
+        yield PostgresServer(process.url, process)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        process.remove()
 
 
-def _run(folder: Path, program: str, *arguments: str) -> None:
-    account = _account()
-    finished = subprocess.run(
-        [str(_binaries() / program), *arguments],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=(folder / "output").open("ab"),
-        stderr=subprocess.STDOUT,
-        user=None if account is None else account.pw_uid,
-        group=None if account is None else account.pw_gid,
-        check=False,
-    )
-    if finished.returncode != 0:
-        raise RuntimeError(f"{program} {arguments[0]} failed:\n{(folder / 'output').read_text()[-2000:]}")
+def rows(url: str, statement: str) -> list[tuple[object, ...]]:
+    """Run one statement in its own transaction and return its rows."""
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.begin() as connection:
+        result = connection.execute(text(statement))
+        return [tuple(row) for row in result] if result.returns_rows else []
 
 
-def _account() -> pwd.struct_passwd | None:
-    """Whom to run as: PostgreSQL refuses to run as root."""
-    if os.geteuid() != 0:
-        return None
-    for name in FALLBACK_ACCOUNTS:
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
-    raise RuntimeError(f"none of the accounts {', '.join(FALLBACK_ACCOUNTS)} exists")
-
-
-def _binaries() -> Path:
-    """The newest PostgreSQL of the machine."""
-    found = [*Path("/usr/lib/postgresql").glob("*/bin/initdb"), *Path("/usr").glob("pgsql-*/bin/initdb")]
-    onpath = shutil.which("initdb")
-    if found:
-        return max(
-            found, key=lambda path: int("".join(filter(str.isdigit, str(path.parent.parent.name))))
-        ).parent
-    if onpath:
-        return Path(onpath).resolve().parent
-    raise RuntimeError(f"no PostgreSQL binaries found: install PostgreSQL or set {URL_VARIABLE}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def empty(url: str) -> None:
+    """Empty every table. Their owner can, by switching off what keeps some of them append-only."""
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.begin() as connection:
+        for table in APPEND_ONLY:
+            connection.execute(text(f"ALTER TABLE {table} DISABLE TRIGGER USER"))
+        connection.execute(text(f"TRUNCATE {', '.join(METADATA.tables)} RESTART IDENTITY"))
+        for table in APPEND_ONLY:
+            connection.execute(text(f"ALTER TABLE {table} ENABLE TRIGGER USER"))

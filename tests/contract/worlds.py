@@ -135,7 +135,7 @@ class SandboxRig:
         )
         self.world = World(
             TritonServing(self.target),
-            EnvoyRoute(self.target.gateway, [replica.name for replica in self.target.replicas]),
+            EnvoyRoute(self.target),
             ScrapedMetrics(self.target, SystemClock()),
         )
 

@@ -1,0 +1,74 @@
+"""The stores that one suite is run over, and a real PostgreSQL shared by all tests of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from autotuner.adapters.clock import ManualClock
+from autotuner.adapters.memory_store import MemoryLeases, MemoryStore
+from autotuner.adapters.postgres import PostgresLeases, PostgresStore, open_engine, upgrade
+from autotuner.ports import Leases
+from tests.postgres_server import PostgresServer, empty, rows, running_server
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One kind of store, empty.
+
+    new_process: leases as another process would have them. pass_time: lets leases grow older.
+    url: its database, None for the store in memory.
+    """
+
+    store: MemoryStore | PostgresStore
+    new_process: Callable[[], Leases]
+    pass_time: Callable[[timedelta], object]
+    url: str | None = None
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    with running_server(tmp_path_factory.mktemp("postgres") / "postgres.log") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def migrated_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """The URL of a migrated database that all tests take turns in."""
+    with postgres_server.database() as url:
+        upgrade(url)
+        yield url
+
+
+@pytest.fixture
+def database_url(migrated_url: str) -> str:
+    """The URL of a migrated database with nothing in it."""
+    empty(migrated_url)
+    return migrated_url
+
+
+@pytest.fixture
+def postgres(database_url: str) -> Iterator[Backend]:
+    engine = open_engine(database_url)
+
+    def pass_time(by: timedelta) -> None:
+        seconds = by.total_seconds()
+        rows(database_url, f"UPDATE leases SET expires_at = expires_at - make_interval(secs => {seconds})")
+
+    yield Backend(PostgresStore(engine), lambda: PostgresLeases(engine), pass_time, database_url)
+    engine.dispose()
+
+
+@pytest.fixture
+def memory() -> Backend:
+    store, clock = MemoryStore(), ManualClock()
+    return Backend(store, lambda: MemoryLeases(store, clock), clock.advance)
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    made: Backend = request.getfixturevalue(request.param)
+    return made

@@ -1,0 +1,598 @@
+"""What every store promises, in memory and in PostgreSQL alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from autotuner.domain.configuration import Configuration
+from autotuner.domain.slo import SloBudget
+from autotuner.domain.study import Load, Outcome, Pending, Phase, Propose, Restore, SetWeights, Study, Wish
+from autotuner.errors import Conflict, InvalidInput, NotFound
+from autotuner.ports import AuditRecord, Grant, JournalEntry, StudySummary
+from autotuner.records import digest
+from tests.builders import START, a_budget, a_plan, a_study, a_target, at
+from tests.contract.conftest import Backend
+from tests.studies import (
+    AWKWARD,
+    TTL,
+    a_rich_study,
+    a_step,
+    a_trial,
+    an_entry,
+    append,
+    decided,
+    ended,
+    judged,
+)
+
+
+def registered(backend: Backend, name: str = "vision") -> SloBudget:
+    """Save the target and return its budget."""
+    return backend.store.save_target(a_target(name=name), a_budget(), "operator", "first", START)
+
+
+def created(backend: Backend, name: str = "vision", **changes: Any) -> Study:
+    """Create a study of a new target and return it."""
+    study = a_study(plan=a_plan(target=a_target(name=name), slo=registered(backend, name)), **changes)
+    backend.store.create_study(study)
+    return study
+
+
+def granted(backend: Backend, name: str = "vision") -> Grant:
+    """Return a fresh lease."""
+    grant = backend.new_process().acquire(name, "worker-1", TTL)
+    assert grant is not None
+    return grant
+
+
+def audited(backend: Backend) -> list[AuditRecord]:
+    """Return the whole audit, oldest first."""
+    return list(reversed(backend.store.audit(1000)))
+
+
+# -- targets and budgets -----------------------------------------------------------------------------------
+
+
+def test_a_target_comes_back_as_it_was_saved(backend: Backend) -> None:
+    target = a_target(note="naïve – “quoted”", replica_cost_per_hour=AWKWARD)
+
+    saved = backend.store.save_target(target, a_budget(), "operator", "first", START)
+
+    assert backend.store.target("vision") == (target, saved)
+    assert saved == a_budget(version=1, actor="operator", reason="first", created_at=START)
+
+
+def test_a_changed_target_replaces_the_old_one_and_keeps_its_budget(backend: Backend) -> None:
+    budget = registered(backend)
+
+    backend.store.save_target(a_target(note="moved"), a_budget(), "operator", "moved", at(60))
+
+    assert backend.store.target("vision") == (a_target(note="moved"), budget)
+    assert backend.store.budgets("vision") == (budget,)
+
+
+def test_a_changed_budget_becomes_a_new_version_and_the_old_one_stays(backend: Backend) -> None:
+    first = registered(backend)
+
+    tighter = backend.store.save_target(a_target(), a_budget(p99_ceiling_seconds=0.05), "anna", "", at(60))
+
+    assert (tighter.version, tighter.actor, tighter.created_at) == (2, "anna", at(60))
+    assert backend.store.budgets("vision") == (first, tighter)
+    assert backend.store.target("vision")[1] == tighter
+
+
+def test_saving_again_what_is_saved_changes_and_audits_nothing(backend: Backend) -> None:
+    first = registered(backend)
+    before = audited(backend)
+
+    again = backend.store.save_target(a_target(), a_budget(version=7, actor="bob"), "bob", "again", at(60))
+
+    assert again == first
+    assert audited(backend) == before
+
+
+LOOSER = {
+    "p99_ceiling_seconds": 0.2,
+    "error_ratio_ceiling": 0.002,
+    "max_canary_share": 0.9,
+    "harm_budget_requests": 300,
+}
+
+
+@pytest.mark.parametrize("field", LOOSER)
+@pytest.mark.parametrize("reason", ["", "  \n"])
+def test_loosening_without_a_reason_is_refused(backend: Backend, field: str, reason: str) -> None:
+    first = registered(backend)
+    looser = a_budget(**{field: LOOSER[field]})
+
+    with pytest.raises(InvalidInput) as refused:
+        backend.store.save_target(a_target(note="sneaked in"), looser, "bob", reason, at(60))
+
+    assert refused.value.field == "reason"
+    assert field in str(refused.value)
+    assert backend.store.target("vision") == (a_target(), first)
+
+
+def test_loosening_is_recorded_with_who_and_why(backend: Backend) -> None:
+    registered(backend)
+
+    backend.store.save_target(a_target(), a_budget(**LOOSER), "bob", "the product owner agreed", at(60))
+
+    newest = backend.store.audit(1)[0]
+    assert (newest.action, newest.actor, newest.reason) == (
+        "budget_loosened",
+        "bob",
+        "the product owner agreed",
+    )
+    assert newest.details["loosened_fields"] == list(LOOSER)
+
+
+def test_an_instant_without_a_time_zone_is_refused(backend: Backend) -> None:
+    with pytest.raises(InvalidInput, match="time zone"):
+        backend.store.save_target(
+            a_target(),
+            a_budget(),
+            "operator",
+            "",
+            datetime(2026, 1, 1),  # noqa: DTZ001 - the point of the test
+        )
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda store: store.target("nobody"),
+        lambda store: store.budgets("nobody"),
+        lambda store: store.study("nobody"),
+        lambda store: store.study("latest"),
+        lambda store: store.initial("nobody"),
+        lambda store: store.journal("nobody"),
+        lambda store: store.next_sequence("nobody"),
+        lambda store: store.wish("nobody"),
+        lambda store: store.set_wish("nobody", Wish.PAUSE, "bob", "", START),
+    ],
+)
+def test_what_is_unknown_is_not_found(backend: Backend, ask: Callable[[Any], object]) -> None:
+    with pytest.raises(NotFound):
+        ask(backend.store)
+
+
+# -- studies -----------------------------------------------------------------------------------------------
+
+
+def test_a_study_comes_back_equal_in_every_part(backend: Backend) -> None:
+    study = a_rich_study(registered(backend))
+
+    backend.store.create_study(study)
+
+    assert backend.store.study(study.id) == study
+    assert backend.store.initial(study.id) == study
+    assert digest(backend.store.study(study.id)) == digest(study)
+
+
+def test_a_stored_study_does_not_change_with_the_mappings_it_was_made_of(backend: Backend) -> None:
+    weights = {"canary": 500}
+    budget = registered(backend)
+    study = a_study(plan=a_plan(slo=budget), pending=Pending(SetWeights(weights), START))
+    backend.store.create_study(study)
+
+    weights["canary"] = 0
+
+    stored = backend.store.study(study.id)
+    assert stored.pending == Pending(SetWeights({"canary": 500}), START)
+
+
+def test_a_second_unfinished_study_of_a_target_is_refused(backend: Backend) -> None:
+    study = created(backend)
+
+    with pytest.raises(Conflict, match="vision"):
+        backend.store.create_study(replace(study, id="study-2"))
+
+    assert backend.store.unfinished() == (("study-1", "vision"),)
+    assert [record.action for record in audited(backend)].count("study_started") == 1
+
+
+def test_a_target_may_be_studied_again_once_its_study_has_ended(backend: Backend) -> None:
+    study = created(backend)
+    append(backend.store, study, ended(study), granted(backend))
+
+    backend.store.create_study(replace(study, id="study-2", created_at=at(2000)))
+
+    assert backend.store.unfinished() == (("study-2", "vision"),)
+
+
+def test_two_targets_are_studied_at_the_same_time(backend: Backend) -> None:
+    created(backend, "vision", id="b", created_at=at(1))
+    created(backend, "speech", id="a", created_at=at(2))
+
+    assert backend.store.unfinished() == (("b", "vision"), ("a", "speech"))
+
+
+def test_a_study_id_is_used_once(backend: Backend) -> None:
+    study = created(backend)
+    append(backend.store, study, ended(study), granted(backend))
+
+    with pytest.raises(Conflict, match="already recorded"):
+        backend.store.create_study(study)
+
+    assert backend.store.study(study.id).outcome is Outcome.KEPT
+
+
+def test_no_study_is_called_latest(backend: Backend) -> None:
+    budget = registered(backend)
+
+    with pytest.raises(InvalidInput, match=r"study\.id"):
+        backend.store.create_study(a_study(id="latest", plan=a_plan(slo=budget)))
+
+
+@pytest.mark.parametrize("slo_version", [1, 2])
+def test_a_study_needs_a_target_and_a_budget_that_are_known(backend: Backend, slo_version: int) -> None:
+    if slo_version == 2:
+        registered(backend)
+
+    with pytest.raises(NotFound, match=f"vision version {slo_version}"):
+        backend.store.create_study(a_study(plan=a_plan(slo=a_budget(version=slo_version))))
+
+    assert backend.store.studies() == ()
+
+
+def test_latest_is_the_newest_study_whatever_the_order_of_their_names(backend: Backend) -> None:
+    created(backend, "vision", id="z", created_at=at(1))
+    created(backend, "speech", id="a", created_at=at(2))
+    created(backend, "search", id="m", created_at=at(2))
+
+    assert backend.store.study("latest").id == "m"
+
+
+def test_studies_are_listed_newest_first(backend: Backend) -> None:
+    first = created(backend, "vision", id="z", created_at=at(1))
+    created(backend, "speech", id="a", created_at=at(2))
+    measured = replace(first, phase=Phase.SEARCH, trials=(judged(a_trial(0)), a_trial(1)))
+    append(backend.store, first, measured, granted(backend))
+    append(backend.store, measured, ended(measured), granted(backend))
+
+    newest = StudySummary("a", "speech", "created", None, "", at(2), None, 0)
+    oldest = StudySummary("z", "vision", "ended", "kept", "nothing better", at(1), at(1000), 2)
+    assert backend.store.studies() == (newest, oldest)
+    assert backend.store.studies(limit=1) == (newest,)
+    assert backend.store.studies(target="vision") == (oldest,)
+
+
+# -- the journal -------------------------------------------------------------------------------------------
+
+
+def test_an_entry_and_the_study_it_leads_to_are_recorded_together(backend: Backend) -> None:
+    study = created(backend)
+    after = decided(study)
+    entry = an_entry(1, after)
+
+    backend.store.append(study, after, entry, granted(backend))
+
+    (kept,) = backend.store.journal(study.id)
+    assert kept == replace(
+        entry, observed={"at": at(1).isoformat(), "rate": AWKWARD, "names": ["a", "b"], "top": "inf"}
+    )
+    assert backend.store.study(study.id) == after
+    assert backend.store.initial(study.id) == study
+    assert backend.store.next_sequence(study.id) == 2
+
+
+def test_a_rich_step_comes_back_equal(backend: Backend) -> None:
+    study = a_rich_study(registered(backend))
+    backend.store.create_study(study)
+    newer = a_trial(1, steps=(a_step(), a_step(1, use=None)), closed_harm_requests=3.0)
+    after = replace(study, trials=(study.trials[0], newer), pending=Pending(Restore("canary"), at(130)))
+
+    assert append(backend.store, study, after, granted(backend)) == after
+
+
+def test_an_entry_without_an_action_has_none(backend: Backend) -> None:
+    study = created(backend)
+
+    append(backend.store, study, replace(study, phase=Phase.BASELINE), granted(backend))
+
+    assert [entry.action for entry in backend.store.journal(study.id)] == [None]
+
+
+def test_the_journal_is_read_from_any_entry_on(backend: Backend) -> None:
+    study = created(backend)
+    grant = granted(backend)
+    for _ in range(12):
+        append(backend.store, study, study, grant)
+
+    def numbers(after: int) -> list[int]:
+        return [entry.sequence for entry in backend.store.journal(study.id, after)]
+
+    assert [numbers(0), numbers(9), numbers(12)] == [list(range(1, 13)), [10, 11, 12], []]
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 3, -1])
+def test_an_entry_that_is_not_the_next_one_is_refused_and_nothing_is_written(
+    backend: Backend, sequence: int
+) -> None:
+    study = created(backend)
+    grant = granted(backend)
+    once = append(backend.store, study, decided(study), grant)
+    before = audited(backend)
+
+    with pytest.raises(Conflict, match="does not follow"):
+        backend.store.append(once, ended(once), an_entry(sequence, ended(once)), grant)
+
+    assert backend.store.study(study.id) == once
+    assert [entry.sequence for entry in backend.store.journal(study.id)] == [1]
+    assert audited(backend) == before
+
+
+def test_repeating_an_append_whose_confirmation_was_lost_writes_nothing_twice(backend: Backend) -> None:
+    study = created(backend)
+    grant = granted(backend)
+    after, entry = decided(study), an_entry(1, decided(study))
+    backend.store.append(study, after, entry, grant)
+    before = audited(backend)
+
+    with pytest.raises(Conflict):
+        backend.store.append(study, after, entry, grant)
+
+    assert len(backend.store.journal(study.id)) == 1
+    assert audited(backend) == before
+
+
+def test_appending_to_an_unknown_study_is_refused(backend: Backend) -> None:
+    registered(backend)
+
+    with pytest.raises(NotFound):
+        backend.store.append(a_study(), a_study(), an_entry(1, a_study()), granted(backend))
+
+
+def test_text_that_no_database_holds_is_kept_as_far_as_possible(backend: Backend) -> None:
+    study = created(backend)
+    foreign = "answered \x00 and \ud800, then é"
+    after = replace(study, reason=foreign)
+    entry = an_entry(1, after, reason=foreign, observed={"fault": foreign})
+
+    backend.store.append(study, after, entry, granted(backend))
+
+    assert backend.store.study(study.id).reason == foreign
+    (kept,) = backend.store.journal(study.id)
+    assert (kept.reason, kept.observed) == ("answered ? and ?, then é", {"fault": foreign})
+
+
+# -- fencing -----------------------------------------------------------------------------------------------
+
+
+def refused(backend: Backend, study: Study, grant: Grant) -> bool:
+    """Say whether a write under `grant` is refused, having checked that nothing was written then."""
+    try:
+        append(backend.store, study, replace(study, reason="written"), grant)
+    except Conflict:
+        assert backend.store.study(study.id) == study
+        assert backend.store.journal(study.id) == ()
+        return True
+    return False
+
+
+def test_a_holder_whose_lease_was_taken_over_can_write_no_more(backend: Backend) -> None:
+    study = created(backend)
+    stale = granted(backend)
+    backend.pass_time(TTL + timedelta(seconds=1))
+
+    assert backend.new_process().acquire("vision", "worker-2", TTL) is not None
+
+    assert refused(backend, study, stale)
+
+
+def test_the_remains_of_a_restarted_worker_can_write_no_more(backend: Backend) -> None:
+    study = created(backend)
+    stale, fresh = granted(backend), granted(backend)
+
+    assert refused(backend, study, stale)
+    assert not refused(backend, study, fresh)
+
+
+def test_nobody_writes_under_a_lease_that_was_given_back(backend: Backend) -> None:
+    study = created(backend)
+    leases = backend.new_process()
+    grant = leases.acquire("vision", "worker-1", TTL)
+    assert grant is not None
+
+    leases.release(grant)
+
+    assert refused(backend, study, grant)
+
+
+def test_an_expired_lease_that_nobody_took_still_lets_its_holder_write(backend: Backend) -> None:
+    study = created(backend)
+    grant = granted(backend)
+
+    backend.pass_time(TTL + timedelta(seconds=1))
+
+    assert not refused(backend, study, grant)
+
+
+def test_a_lease_on_another_target_or_of_nobody_lets_nobody_write(backend: Backend) -> None:
+    study = created(backend)
+    registered(backend, "speech")
+    other = granted(backend, "speech")
+
+    assert refused(backend, study, other)
+    assert refused(backend, study, replace(other, target="vision"))
+    granted(backend)
+    assert refused(backend, study, Grant("vision", "worker-2", 1, at(1000)))
+
+
+# -- wishes ------------------------------------------------------------------------------------------------
+
+
+def test_a_study_runs_until_somebody_wishes_otherwise(backend: Backend) -> None:
+    study = created(backend)
+
+    assert backend.store.wish(study.id) is Wish.RUN
+    for wish in Wish:
+        backend.store.set_wish(study.id, wish, "bob", "because", at(5))
+        assert backend.store.wish(study.id) is wish
+
+
+def test_a_wish_outlives_the_steps_of_the_study(backend: Backend) -> None:
+    study = created(backend)
+    backend.store.set_wish(study.id, Wish.PAUSE, "bob", "lunch", at(5))
+
+    append(backend.store, study, decided(study), granted(backend))
+
+    assert backend.store.wish(study.id) is Wish.PAUSE
+
+
+def test_nothing_is_wished_of_a_study_that_has_ended(backend: Backend) -> None:
+    study = created(backend)
+    append(backend.store, study, ended(study), granted(backend))
+
+    with pytest.raises(Conflict, match="ended"):
+        backend.store.set_wish(study.id, Wish.CANCEL, "bob", "", at(5))
+
+    assert backend.store.wish(study.id) is Wish.RUN
+
+
+# -- the audit ---------------------------------------------------------------------------------------------
+
+
+def told(backend: Backend, before: Study, after: Study, **changes: Any) -> list[tuple[str, str]]:
+    """Append a step and return what the audit says of it: actions and reasons, oldest first."""
+    known = len(audited(backend))
+    append(backend.store, before, after, granted(backend), **changes)
+    return [(record.action, record.reason) for record in audited(backend)[known:]]
+
+
+def test_the_audit_tells_who_did_what_why_and_when_newest_first(backend: Backend) -> None:
+    created(backend)
+    backend.store.set_wish("study-1", Wish.CANCEL, "bob", "lunch", at(5))
+
+    records = backend.store.audit()
+
+    assert [record.action for record in records] == [
+        "wish_set",
+        "study_started",
+        "budget_set",
+        "target_saved",
+    ]
+    assert records[0].details == {"wish": "cancel"}
+    assert (records[0].actor, records[0].subject, records[0].reason, records[0].at) == (
+        "bob",
+        "study-1",
+        "lunch",
+        at(5),
+    )
+    numbers = [record.number for record in records]
+    assert numbers == sorted(numbers, reverse=True)
+
+
+def test_the_audit_is_read_for_one_subject_and_up_to_a_limit(backend: Backend) -> None:
+    created(backend)
+
+    assert [record.action for record in backend.store.audit(subject="study-1")] == ["study_started"]
+    assert [record.action for record in backend.store.audit(1, subject="vision")] == ["budget_set"]
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        (Load("canary", Configuration(0, (), 2, 32)), "load_decided"),
+        (Restore("canary"), "restore_decided"),
+        (SetWeights({"canary": 500}), "weights_decided"),
+    ],
+)
+def test_every_action_on_production_is_audited_when_it_is_decided(
+    backend: Backend, action: Load | Restore | SetWeights, expected: str
+) -> None:
+    study = created(backend)
+    after = replace(study, pending=Pending(action, at(1)))
+
+    assert told(backend, study, after, reason="it is time") == [(expected, "it is time")]
+    assert backend.store.audit(1)[0].details["type"] == type(action).__name__
+
+
+def test_what_touches_no_production_is_not_audited(backend: Backend) -> None:
+    study = created(backend)
+    asked = replace(study, pending=Pending(Propose(1), at(1)))
+    pending = decided(asked)
+
+    assert told(backend, study, asked) == []
+    assert [action for action, _ in told(backend, asked, pending)] == ["load_decided"]
+    assert told(backend, pending, replace(pending, dispersion=2.0)) == []
+
+
+def test_a_judged_trial_is_audited_once_with_its_own_reason(backend: Backend) -> None:
+    study = created(backend)
+    measuring = append(backend.store, study, replace(study, trials=(a_trial(0),)), granted(backend))
+    over = replace(measuring, trials=(judged(a_trial(0)),))
+
+    assert told(backend, measuring, over) == [("trial_judged", "trial 0 is over")]
+    assert backend.store.audit(1)[0].details["verdict"] == "accept"
+    assert told(backend, over, replace(over, dispersion=2.0)) == []
+
+
+def test_the_way_of_a_winner_is_audited(backend: Backend) -> None:
+    study = created(backend)
+    chosen = replace(study, trials=(judged(a_trial(0)),), winner=0, phase=Phase.CONFIRMATION)
+    study = append(backend.store, study, replace(study, trials=chosen.trials), granted(backend))
+    rejected = replace(chosen, winner=None, rejected_winners=(0,), phase=Phase.SEARCH)
+    promoted = replace(chosen, phase=Phase.PROMOTION, promoted=("stable-0",))
+    restored = replace(chosen, phase=Phase.RESTORATION)
+
+    steps = [
+        (study, chosen),
+        (chosen, rejected),
+        (rejected, chosen),
+        (chosen, promoted),
+        (promoted, restored),
+    ]
+    actions = [[action for action, _ in told(backend, before, after)] for before, after in steps]
+
+    assert actions == [
+        ["winner_chosen", "phase_entered"],
+        ["winner_rejected", "phase_entered"],
+        ["winner_chosen", "phase_entered"],
+        ["phase_entered", "replica_promoted"],
+        ["phase_entered", "replica_restored"],
+    ]
+
+
+def test_the_end_of_a_study_is_audited_with_its_outcome(backend: Backend) -> None:
+    study = created(backend)
+
+    steps = told(backend, study, ended(study, Outcome.ABORTED), reason="cancelled")
+
+    assert steps == [("phase_entered", "cancelled"), ("study_ended", "nothing better")]
+    assert backend.store.audit(1)[0].details["outcome"] == "aborted"
+
+
+def test_the_audit_forms_an_unbroken_chain(backend: Backend) -> None:
+    study = created(backend)
+    append(backend.store, study, decided(study), granted(backend), reason="with a \x00 in it")
+    backend.store.set_wish(
+        study.id,
+        Wish.PAUSE,
+        "bob",
+        "é\ud800",
+        at(
+            5,
+        ).astimezone(),
+    )
+
+    assert len(audited(backend)) == 5
+    assert backend.store.first_broken_audit() is None
+
+
+def test_equal_entries_are_equal_whatever_store_kept_them(memory: Backend, postgres: Backend) -> None:
+    def history(backend: Backend) -> tuple[list[JournalEntry], list[AuditRecord], Study]:
+        study = created(backend)
+        grant = granted(backend)
+        once = append(backend.store, study, decided(study), grant)
+        append(backend.store, once, ended(once), grant)
+        backend.store.save_target(a_target(), a_budget(**LOOSER), "bob", "agreed", at(60))
+        return list(backend.store.journal(study.id)), audited(backend), backend.store.study(study.id)
+
+    assert history(memory) == history(postgres)
