@@ -131,7 +131,9 @@ class Controller:
     def _act(self, study: Study, action: Action, sequence: int, grant: Grant) -> Tick:
         result = self._perform(study, action, sequence)
         if result is None:
-            return Tick("waiting for the load to finish", min(study.plan.pace.look_interval, timedelta(seconds=1)))
+            return Tick(
+                "waiting for the load to finish", min(study.plan.pace.look_interval, timedelta(seconds=1))
+            )
         decision = absorb(study, result)
         self._record(study, decision, "outcome", to_record(result), result, grant)
         return self._told(decision)
@@ -170,7 +172,9 @@ class Controller:
         world = self._world(study)
         faults: dict[str, str] = {}
         configs: dict[str, ModelConfig] = {}
-        reads = {r.name: self._background.submit(_read_config, world, r.name) for r in study.plan.target.replicas}
+        reads = {
+            r.name: self._background.submit(_read_config, world, r.name) for r in study.plan.target.replicas
+        }
         weights_read = self._background.submit(world.route.weights)
         sample = world.metrics.sample()
         for name, read in reads.items():
@@ -218,7 +222,9 @@ class Controller:
         if running is None:
             config = _complete(study, action)
             limit = study.plan.pace.load_limit
-            running = self._background.submit(_load_unless_served, self._world(study), action.replica, config, limit)
+            running = self._background.submit(
+                _load_unless_served, self._world(study), action.replica, config, limit
+            )
             self._loads[key] = running
         if not running.done():
             return None

@@ -52,7 +52,9 @@ def start_study(store: Store, clock: Clock, plan: StudyPlan, actor: str) -> Stud
     return study
 
 
-def register_target(store: Store, clock: Clock, target: Target, slo: SloBudget, actor: str, reason: str) -> SloBudget:
+def register_target(
+    store: Store, clock: Clock, target: Target, slo: SloBudget, actor: str, reason: str
+) -> SloBudget:
     """Record a target and its budget; returns the budget's version in force. Raises InvalidInput."""
     return store.save_target(target, slo, actor, reason, clock.now())
 
@@ -88,7 +90,10 @@ def replay(store: Store, study_id: str, proposers: Callable[[StudyPlan], Propose
 
 
 def _decided_again(
-    study: Study, entry: JournalEntry, proposers: Callable[[StudyPlan], Proposer], differences: list[Difference]
+    study: Study,
+    entry: JournalEntry,
+    proposers: Callable[[StudyPlan], Proposer],
+    differences: list[Difference],
 ) -> Decision:
     if entry.kind == "decision":
         return next_step(study, from_record(Observation, entry.observed))
@@ -114,5 +119,3 @@ def _compare(entry: JournalEntry, computed: Decision) -> list[Difference]:
 
 def _plain(action: Mapping[str, Any] | None) -> Any:
     return dict(action) if action is not None else None
-
-

@@ -149,7 +149,9 @@ class Leases(Protocol):
 class Store(Protocol):
     """Everything that is remembered. One call is one transaction. All raise Unavailable when it does not answer."""
 
-    def save_target(self, target: Target, slo: SloBudget, actor: str, reason: str, now: datetime) -> SloBudget:
+    def save_target(
+        self, target: Target, slo: SloBudget, actor: str, reason: str, now: datetime
+    ) -> SloBudget:
         """Create or change a target; a changed budget becomes a new version. Returns the version in force.
 
         Raises InvalidInput when the budget is loosened without a reason.

@@ -58,7 +58,11 @@ class Configuration:
 
     def complexity(self) -> tuple[int, int, int]:
         """Orders configurations from simple to elaborate: fewer preferred sizes, no delay, fewer instances."""
-        return (self.instance_count, len(self.preferred_batch_size), int(self.max_queue_delay_microseconds > 0))
+        return (
+            self.instance_count,
+            len(self.preferred_batch_size),
+            int(self.max_queue_delay_microseconds > 0),
+        )
 
 
 def _whole(field: str, value: object, low: int, high: int) -> None:
@@ -73,9 +77,13 @@ def read_configuration(config: ModelConfig) -> Configuration:
     expressed as a `Configuration` is not tuned.
     """
     if config.get("sequence_batching") or config.get("ensemble_scheduling"):
-        raise Refused("the model uses sequence batching or is an ensemble: its batcher is not tuned by this service")
+        raise Refused(
+            "the model uses sequence batching or is an ensemble: its batcher is not tuned by this service"
+        )
     if config.get("model_transaction_policy", {}).get("decoupled"):
-        raise Refused("the model is decoupled (it may answer a request many times): use continuous batching instead")
+        raise Refused(
+            "the model is decoupled (it may answer a request many times): use continuous batching instead"
+        )
     batcher = config.get("dynamic_batching")
     if batcher is None:
         raise Refused("the model has no dynamic_batching section: add an empty one to its config.pbtxt first")

@@ -79,14 +79,18 @@ def _after_winner(study: Study, trial: Trial, seen: Observation) -> Decision:
     incumbent = baseline(study)
     assert incumbent is not None
     levels = _control_levels(study, trial, incumbent)
-    return _measure(study, seen, TrialKind.CONTROL, incumbent, levels, "measure the incumbent again on fresh data")
+    return _measure(
+        study, seen, TrialKind.CONTROL, incumbent, levels, "measure the incumbent again on fresh data"
+    )
 
 
 def _control_levels(study: Study, confirmed: Trial, incumbent: Trial) -> tuple[Level, ...]:
     """Where the incumbent must fail if the winner's capacity is a gain; today's load if efficiency is."""
     assert study.winner is not None
     if not by_capacity(study, study.trials[study.winner]):
-        return (min(production_level(study.plan), confirmed.accepted[0].level, key=lambda level: level.share),)
+        return (
+            min(production_level(study.plan), confirmed.accepted[0].level, key=lambda level: level.share),
+        )
     beyond = tuple(s.level for s in confirmed.accepted if s.level.share > _top(incumbent))
     return beyond or (confirmed.accepted[-1].level,)
 
@@ -141,6 +145,12 @@ def _next_winner(study: Study, why: str, at: datetime) -> Decision:
     canary = (study.plan.target.canary.name,)
     levels = _winner_levels(study, trial)
     again = Trial(
-        len(study.trials), TrialKind.CONFIRMATION, canary, trial.configuration, levels, TrialState.PROPOSED, at
+        len(study.trials),
+        TrialKind.CONFIRMATION,
+        canary,
+        trial.configuration,
+        levels,
+        TrialState.PROPOSED,
+        at,
     )
     return Decision(procedure.begin(study, again), None, f"{why}; next: {trial.configuration.describe()}")

@@ -22,5 +22,7 @@ def _series(study: Study) -> list[Series]:
             looks = step.increments
             if looks and step.judgement.verdict is not Verdict.REJECT:
                 depth = len(looks[0].over)
-                found.append(Series([i.total for i in looks], [[i.over[d] for i in looks] for d in range(depth)]))
+                found.append(
+                    Series([i.total for i in looks], [[i.over[d] for i in looks] for d in range(depth)])
+                )
     return found

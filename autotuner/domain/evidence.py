@@ -61,7 +61,9 @@ def looked(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> Op
     if window.first is not None and before is not None:
         increments = (*increments, _increment(study, trial, before, sample))[-KEPT_INCREMENTS:]
     recent = (*(s for s in window.recent if s.at >= horizon), sample)
-    return replace(window, recent=recent, increments=increments, harm_requests=_harm(study, trial, window, sample))
+    return replace(
+        window, recent=recent, increments=increments, harm_requests=_harm(study, trial, window, sample)
+    )
 
 
 def _increment(study: Study, trial: Trial, before: Sample, now: Sample) -> Increment:
@@ -82,7 +84,10 @@ def _increment(study: Study, trial: Trial, before: Sample, now: Sample) -> Incre
         if use.compute_seconds_per_inference is None and done:
             compute, inferences = None, None
         elif compute is not None and inferences is not None:
-            compute, inferences = compute + (use.compute_seconds_per_inference or 0.0) * done, inferences + done
+            compute, inferences = (
+                compute + (use.compute_seconds_per_inference or 0.0) * done,
+                inferences + done,
+            )
     return Increment(total, tuple(over), failed, compute, inferences)
 
 
@@ -133,7 +138,9 @@ def spoilt(study: Study, trial: Trial, window: OpenWindow, sample: Sample, weigh
         return ""
     span = Window(window.first, sample)
     names = [n for n in weights if n in sample.gateway and n in window.first.gateway]
-    return share_problem({n: span.sent(n) for n in names}, {n: weights[n] for n in names}) or _foreign(trial, span)
+    return share_problem({n: span.sent(n) for n in names}, {n: weights[n] for n in names}) or _foreign(
+        trial, span
+    )
 
 
 def _foreign(trial: Trial, span: Window) -> str:
@@ -195,7 +202,11 @@ def compute_error(increments: tuple[Increment, ...]) -> float | None:
 
     Linearised variance of a ratio estimator (Cochran, Sampling Techniques, 3rd ed., §6.3); None below 4 looks.
     """
-    pairs = [(i.compute_seconds, i.inferences) for i in increments if i.compute_seconds is not None and i.inferences]
+    pairs = [
+        (i.compute_seconds, i.inferences)
+        for i in increments
+        if i.compute_seconds is not None and i.inferences
+    ]
     if len(pairs) < 4 or len(pairs) < len([i for i in increments if i.total]) - 1:
         return None
     work, items = sum(c or 0.0 for c, _ in pairs), sum(n or 0 for _, n in pairs)

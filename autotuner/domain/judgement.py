@@ -160,7 +160,9 @@ class _Case:
     def log_e_failing(self) -> float:
         return self._evidence(log_e_above, self.candidate.failed, self.error_ceiling)
 
-    def _evidence(self, log_e: Callable[[float, float, float], SupportsFloat], bad: int, boundary: float) -> float:
+    def _evidence(
+        self, log_e: Callable[[float, float, float], SupportsFloat], bad: int, boundary: float
+    ) -> float:
         return float(log_e(bad / self.dispersion, self.candidate.total / self.dispersion, boundary))
 
 
@@ -231,7 +233,11 @@ def _blame(case: _Case, *, failures: bool) -> tuple[Verdict, str] | None:
     phi = case.dispersion
     if not case.control.total:
         silent = candidate.bad / phi >= PATIENCE_SILENT
-        return (Verdict.REJECT, f"{over}; the stable replicas had no request to compare with") if silent else None
+        return (
+            (Verdict.REJECT, f"{over}; the stable replicas had no request to compare with")
+            if silent
+            else None
+        )
     odds = log_odds_shared(candidate.scaled(phi), control.scaled(phi), baseline.scaled(phi), bound)
     theirs = f"the stable replicas had {control.bad:.0f} of {control.total:.0f}"
     if odds <= -math.log(ODDS_TO_BLAME):

@@ -52,7 +52,9 @@ def next_step(study: Study, seen: Observation) -> Decision:
     The study must not have ended nor have a pending action (its outcome comes first, see `absorb`).
     """
     if study.phase is Phase.ENDED or study.pending is not None:
-        raise AutotunerError(f"study {study.id}: no next step in phase {study.phase} with pending {study.pending}")
+        raise AutotunerError(
+            f"study {study.id}: no next step in phase {study.phase} with pending {study.pending}"
+        )
     if study.phase is Phase.RESTORATION:
         return rollout.restore(study, seen)
     over = _over(study, seen)
@@ -122,7 +124,9 @@ def _inspect(study: Study, seen: Observation) -> Decision:
         faults.append(f"metrics of {why}")
     if faults or seen.sample is None or seen.weights is None:
         if seen.at - study.created_at >= plan.pace.no_data_limit:
-            return ending(study, Outcome.ABORTED, f"the target could not be read: {'; '.join(faults)}", seen.at)
+            return ending(
+                study, Outcome.ABORTED, f"the target could not be read: {'; '.join(faults)}", seen.at
+            )
         return Decision(study, None, f"waiting: {'; '.join(faults)}", plan.pace.look_interval)
     try:
         incumbent = _incumbent(study, seen)
@@ -142,10 +146,14 @@ def _incumbent(study: Study, seen: Observation) -> Incumbent:
     prints = {name: fingerprint(json.loads(text)) for name, text in seen.configs.items()}
     for name in target.stable_names:
         if prints[name] != prints[first]:
-            raise Refused(f"{name} and {first} serve different configurations: make the stable replicas equal first")
+            raise Refused(
+                f"{name} and {first} serve different configurations: make the stable replicas equal first"
+            )
     canary = with_configuration(json.loads(seen.configs[target.canary.name]), configuration)
     if fingerprint(canary) != prints[first]:
-        raise Refused("the canary differs from production in more than the tuned fields: deploy the same model on it")
+        raise Refused(
+            "the canary differs from production in more than the tuned fields: deploy the same model on it"
+        )
     weights = dict(seen.weights or {})
     missing = [replica.name for replica in target.replicas if replica.name not in weights]
     if missing:
@@ -160,7 +168,9 @@ def _new_trial(
     study: Study, kind: TrialKind, replicas: tuple[str, ...], levels: tuple[Level, ...], at: datetime
 ) -> Trial:
     assert study.incumbent is not None
-    return Trial(len(study.trials), kind, replicas, study.incumbent.configuration, levels, TrialState.PROPOSED, at)
+    return Trial(
+        len(study.trials), kind, replicas, study.incumbent.configuration, levels, TrialState.PROPOSED, at
+    )
 
 
 def _baseline(study: Study, seen: Observation) -> Decision:
@@ -177,7 +187,9 @@ def _baseline(study: Study, seen: Observation) -> Decision:
 
 def _after_production(study: Study, trial: Trial, seen: Observation) -> Decision:
     if trial.verdict not in (Verdict.ACCEPT, Verdict.REJECT):
-        return ending(study, Outcome.INCONCLUSIVE, f"production could not be measured: {trial.reason}", seen.at)
+        return ending(
+            study, Outcome.INCONCLUSIVE, f"production could not be measured: {trial.reason}", seen.at
+        )
     step = trial.steps[-1]
     study = replace(
         study,
@@ -185,19 +197,25 @@ def _after_production(study: Study, trial: Trial, seen: Observation) -> Decision
         control_baseline=step.candidate,
     )
     study = with_learnt_dispersion(study)
-    baseline = _new_trial(study, TrialKind.BASELINE, (study.plan.target.canary.name,), ladder(study.plan), seen.at)
+    baseline = _new_trial(
+        study, TrialKind.BASELINE, (study.plan.target.canary.name,), ladder(study.plan), seen.at
+    )
     return Decision(procedure.begin(study, baseline), None, "measure the incumbent on the canary (A/A)")
 
 
 def _after_baseline(study: Study, trial: Trial, seen: Observation) -> Decision:
     steps = [step for step in trial.steps if step.level.number >= 0]
     if trial.verdict in (Verdict.INCONCLUSIVE, Verdict.VOID) or not trial.steps:
-        return ending(study, Outcome.INCONCLUSIVE, f"the incumbent could not be measured: {trial.reason}", seen.at)
+        return ending(
+            study, Outcome.INCONCLUSIVE, f"the incumbent could not be measured: {trial.reason}", seen.at
+        )
     reason = hopeless(study, trial)
     if reason:
         return ending(study, Outcome.KEPT, reason, seen.at)
     study = with_learnt_dispersion(replace(study, control_baseline=_control(steps)))
-    return Decision(entered(study, "baseline measured", seen.at), None, "the baseline is known; the search begins")
+    return Decision(
+        entered(study, "baseline measured", seen.at), None, "the baseline is known; the search begins"
+    )
 
 
 def _control(steps: Sequence[Step]) -> Counts:
@@ -241,7 +259,9 @@ def _proposed(study: Study, result: ActionResult) -> Decision:
     if result.proposal is None:
         return _searched(study, result.reason or "nothing is worth another trial", result.at)
     trial = replace(
-        _new_trial(study, TrialKind.CANDIDATE, (study.plan.target.canary.name,), ladder(study.plan), result.at),
+        _new_trial(
+            study, TrialKind.CANDIDATE, (study.plan.target.canary.name,), ladder(study.plan), result.at
+        ),
         configuration=result.proposal.configuration,
         proposal=result.proposal,
     )

@@ -186,7 +186,9 @@ def edges_around(edges_seconds: Sequence[float], ceiling_seconds: float) -> tupl
     below = [i for i, edge in enumerate(edges_seconds) if edge < ceiling_seconds]
     above = [i for i, edge in enumerate(edges_seconds) if edge > ceiling_seconds and math.isfinite(edge)]
     if not below or not above:
-        raise InvalidInput("histogram", list(edges_seconds), f"bucket edges on both sides of {ceiling_seconds:g} s")
+        raise InvalidInput(
+            "histogram", list(edges_seconds), f"bucket edges on both sides of {ceiling_seconds:g} s"
+        )
     return below[-1], above[0]
 
 

@@ -154,25 +154,36 @@ def _apply(study: Study, trial: Trial, seen: Observation) -> Decision:
     incumbent = _incumbent(study)
     for replica in trial.replicas:
         if replica not in seen.fingerprints:
-            return _blocked(study, trial, seen, f"{replica} is not ready: {seen.faults.get(replica, 'no answer')}")
+            return _blocked(
+                study, trial, seen, f"{replica} is not ready: {seen.faults.get(replica, 'no answer')}"
+            )
         if seen.fingerprints[replica] == wanted_fingerprint(incumbent, replica, trial):
             continue
         if trial.kind is TrialKind.PRODUCTION:
-            return _blocked(study, trial, seen, f"{replica} does not serve the configuration it was found with")
+            return _blocked(
+                study, trial, seen, f"{replica} does not serve the configuration it was found with"
+            )
         emptied = _empty(study, trial, seen, replica)
         if emptied is not None:
             return emptied
         if trial.blocked_since and seen.at - trial.blocked_since >= study.plan.pace.load_limit:
-            return _unapplied(study, trial, seen.at, f"{replica} did not take the configuration in time", Verdict.VOID)
+            return _unapplied(
+                study, trial, seen.at, f"{replica} did not take the configuration in time", Verdict.VOID
+            )
         return _act(
-            study, Load(replica, trial.configuration), seen, f"load {trial.configuration.describe()} on {replica}"
+            study,
+            Load(replica, trial.configuration),
+            seen,
+            f"load {trial.configuration.describe()} on {replica}",
         )
     if trial.kind not in IN_PRODUCTION:
         emptied = _empty(study, trial, seen, trial.replicas[0])
         if emptied is not None:
             return emptied
     trial = replace(moved(trial, "applied"), blocked_since=None, draining_since=None)
-    return Decision(with_trial(study, trial), None, f"{trial.configuration.describe()} is on {', '.join(trial.replicas)}")
+    return Decision(
+        with_trial(study, trial), None, f"{trial.configuration.describe()} is on {', '.join(trial.replicas)}"
+    )
 
 
 def _empty(study: Study, trial: Trial, seen: Observation, replica: str) -> Decision | None:
@@ -210,13 +221,17 @@ def _route(study: Study, trial: Trial, seen: Observation) -> Decision:
     for replica in trial.replicas:
         served = seen.fingerprints.get(replica)
         if served is None:
-            return _spoil(study, trial, seen, f"{replica} is not ready: {seen.faults.get(replica, 'no answer')}")
+            return _spoil(
+                study, trial, seen, f"{replica} is not ready: {seen.faults.get(replica, 'no answer')}"
+            )
         if served != wanted_fingerprint(incumbent, replica, trial):
             return _spoil(study, trial, seen, f"{replica} no longer serves the configuration on trial")
     level = _next_level(study, trial)
     weights = level_weights(study, trial, level)
     if trial.kind in (TrialKind.PRODUCTION, TrialKind.WATCH) and seen.weights == weights:
-        return Decision(with_trial(study, _routed(trial, level, seen.at)), None, "production's own weights are set")
+        return Decision(
+            with_trial(study, _routed(trial, level, seen.at)), None, "production's own weights are set"
+        )
     name = "warm up with" if level.number < 0 else f"level {level.number + 1} of {len(trial.levels)}:"
     text = f"{name} {level.share:.0%} of the requests on {', '.join(trial.replicas)}"
     return _act(study, SetWeights(weights), seen, text)
@@ -239,7 +254,10 @@ def _measure(study: Study, trial: Trial, seen: Observation) -> Decision:
     assert window is not None
     weights = level_weights(study, trial, window.level)
     for replica in trial.replicas:
-        if seen.fingerprints.get(replica, "") not in ("", wanted_fingerprint(_incumbent(study), replica, trial)):
+        if seen.fingerprints.get(replica, "") not in (
+            "",
+            wanted_fingerprint(_incumbent(study), replica, trial),
+        ):
             return _spoil(study, trial, seen, f"{replica} no longer serves the configuration on trial")
     if seen.weights is not None and dict(seen.weights) != weights:
         return _spoil(study, trial, seen, "the gateway's weights are not the ones that were set")
@@ -292,7 +310,9 @@ def _decide(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> D
             judgement = replace(judgement, verdict=Verdict.INCONCLUSIVE, reason=f"INCONCLUSIVE: {thin}")
         elif thin or open_for(window, sample.at) < window_minimum(study, trial):
             return _hold(with_trial(study, trial), _progress(evidence) + (f"; {thin}" if thin else ""))
-    if judgement.verdict is Verdict.INCONCLUSIVE and open_for(window, sample.at) < window_minimum(study, trial):
+    if judgement.verdict is Verdict.INCONCLUSIVE and open_for(window, sample.at) < window_minimum(
+        study, trial
+    ):
         return _hold(with_trial(study, trial), _progress(evidence))
     return _close(study, trial, window, sample, evidence, judgement)
 
@@ -306,7 +326,9 @@ def _decide_warm_up(
         return _close(study, trial, window, sample, evidence, judgement)
     if open_for(window, sample.at) < study.plan.pace.warm_up:
         return _hold(with_trial(study, trial), f"warming up; {_progress(evidence)}")
-    trial = replace(moved(trial, "warmed up"), warmed=True, closed_harm_requests=trial.harm_requests, window=None)
+    trial = replace(
+        moved(trial, "warmed up"), warmed=True, closed_harm_requests=trial.harm_requests, window=None
+    )
     return Decision(with_trial(study, trial), None, "warmed up")
 
 
@@ -412,7 +434,8 @@ def interrupted(trial: Trial, at: datetime, reason: str) -> Trial:
         state=TrialState.JUDGED,
         closed_harm_requests=trial.harm_requests,
         window=None,
-        verdict=trial.verdict or (Verdict.ACCEPT if trial.accepted and trial.kind not in IN_PRODUCTION else Verdict.VOID),
+        verdict=trial.verdict
+        or (Verdict.ACCEPT if trial.accepted and trial.kind not in IN_PRODUCTION else Verdict.VOID),
         limited_by=trial.limited_by or "evidence",
         reason=reason,
         ended_at=at,

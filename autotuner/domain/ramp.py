@@ -51,10 +51,15 @@ def canary_weights(plan: StudyPlan, incumbent: Incumbent, share: float) -> dict[
     """Return weights that give the canary `share` of all requests and the stable replicas the rest as before."""
     total = plan.target.gateway.total_weight
     canary = round(total * share)
-    return {**_spread(plan.target.stable_names, incumbent.weights, total - canary), plan.target.canary.name: canary}
+    return {
+        **_spread(plan.target.stable_names, incumbent.weights, total - canary),
+        plan.target.canary.name: canary,
+    }
 
 
-def relieved_weights(plan: StudyPlan, incumbent: Incumbent, replica: str, kept_share: float) -> dict[str, int]:
+def relieved_weights(
+    plan: StudyPlan, incumbent: Incumbent, replica: str, kept_share: float
+) -> dict[str, int]:
     """Return production's weights with the stable `replica` at `kept_share` of its own weight.
 
     The canary, which runs the confirmed winner, carries what is taken away, up to the budget's largest share;

@@ -65,7 +65,9 @@ def promote(study: Study, seen: Observation) -> Decision:
             study = replace(study, promoted=(*study.promoted, replica))
     left = [name for name in study.plan.target.stable_names if name not in study.promoted]
     if not left:
-        return Decision(entered(study, "all stages accepted", seen.at), None, "every stable replica runs the winner")
+        return Decision(
+            entered(study, "all stages accepted", seen.at), None, "every stable replica runs the winner"
+        )
     stage = _production_trial(study, seen, TrialKind.STAGE, (left[0],), production_share(study.plan))
     return Decision(procedure.begin(study, stage), None, f"promote the winner to {left[0]}")
 
@@ -76,7 +78,9 @@ def watch(study: Study, seen: Observation) -> Decision:
     if trial is None or trial.kind is not TrialKind.WATCH:
         names = study.plan.target.stable_names
         return Decision(
-            procedure.begin(study, _production_trial(study, seen, TrialKind.WATCH, names, 1.0)), None, "watch production"
+            procedure.begin(study, _production_trial(study, seen, TrialKind.WATCH, names, 1.0)),
+            None,
+            "watch production",
         )
     if trial.verdict is Verdict.ACCEPT:
         text = f"{trial.configuration.describe()} holds in production: {trial.reason}"
@@ -104,7 +108,9 @@ def restore(study: Study, seen: Observation) -> Decision:
         wanted = canary_weights(study.plan, incumbent, 0.0)
     if seen.weights is None or dict(seen.weights) != wanted:
         if late:
-            return _ended(study, seen, f"the weights could not be restored: {seen.faults.get('gateway', 'no answer')}")
+            return _ended(
+                study, seen, f"the weights could not be restored: {seen.faults.get('gateway', 'no answer')}"
+            )
         return _act(study, SetWeights(wanted), seen, "give production its traffic back")
     for name in wrong:
         if late:

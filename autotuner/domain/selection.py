@@ -52,7 +52,9 @@ def baseline(study: Study) -> Trial | None:
 def choose(study: Study) -> Choice:
     """Return the best candidate if it promises at least the plan's minimum gain over the incumbent."""
     known = [
-        t for t in study.trials if t.kind is TrialKind.CANDIDATE and t.accepted and t.number not in study.rejected_winners
+        t
+        for t in study.trials
+        if t.kind is TrialKind.CANDIDATE and t.accepted and t.number not in study.rejected_winners
     ]
     if not known:
         return Choice(None, "no candidate was accepted at today's load")
@@ -71,7 +73,9 @@ def _capacity(study: Study, trial: Trial) -> float:
 
 def _leanest(trials: Iterable[Trial]) -> Trial:
     """The most efficient of trials; among equals the one with fewer instances, then the simplest."""
-    ranked = sorted(trials, key=lambda t: (compute_per_inference(t) or math.inf, t.configuration.complexity()))
+    ranked = sorted(
+        trials, key=lambda t: (compute_per_inference(t) or math.inf, t.configuration.complexity())
+    )
     lead = compute_per_inference(ranked[0])
     if lead is None:
         return min(ranked, key=lambda t: (t.configuration.complexity(), t.number))
@@ -85,7 +89,10 @@ def _against(study: Study, best: Trial, incumbent: Trial | None) -> Choice:
     gain = study.plan.minimum_gain
     ours, theirs = _capacity(study, best), _capacity(study, incumbent)
     if study.plan.target.objective is Objective.CAPACITY and ours >= theirs * (1.0 + gain):
-        return Choice(best, f"{best.configuration.describe()} carried {ours:.0f}/s where the incumbent carried {theirs:.0f}/s")
+        return Choice(
+            best,
+            f"{best.configuration.describe()} carried {ours:.0f}/s where the incumbent carried {theirs:.0f}/s",
+        )
     if ours < theirs * (1.0 - TIE):
         return Choice(None, f"no candidate carried the incumbent's {theirs:.0f}/s within the ceiling")
     mine, old = compute_per_inference(best), compute_per_inference(incumbent)

@@ -37,10 +37,28 @@ class SloBudget:
 
     def __post_init__(self) -> None:
         _between("p99_ceiling_seconds", self.p99_ceiling_seconds, 0.0, 600.0, "seconds above 0 and up to 600")
-        _between("error_ratio_ceiling", self.error_ratio_ceiling, 0.0, 0.01, "a fraction above 0 and up to 0.01 (1 %)")
-        _between("max_canary_share", self.max_canary_share, 0.0, 0.95, "a fraction above 0 and up to 0.95, not a percentage")
-        if isinstance(self.harm_budget_requests, bool) or not isinstance(self.harm_budget_requests, int) or self.harm_budget_requests < 1:
-            raise InvalidInput("harm_budget_requests", self.harm_budget_requests, "a whole number of requests, at least 1")
+        _between(
+            "error_ratio_ceiling",
+            self.error_ratio_ceiling,
+            0.0,
+            0.01,
+            "a fraction above 0 and up to 0.01 (1 %)",
+        )
+        _between(
+            "max_canary_share",
+            self.max_canary_share,
+            0.0,
+            0.95,
+            "a fraction above 0 and up to 0.95, not a percentage",
+        )
+        if (
+            isinstance(self.harm_budget_requests, bool)
+            or not isinstance(self.harm_budget_requests, int)
+            or self.harm_budget_requests < 1
+        ):
+            raise InvalidInput(
+                "harm_budget_requests", self.harm_budget_requests, "a whole number of requests, at least 1"
+            )
 
     def loosened_fields(self, newer: SloBudget) -> tuple[str, ...]:
         """Return the names of the fields in which `newer` promises users less than this version."""
@@ -49,5 +67,10 @@ class SloBudget:
 
 
 def _between(field: str, value: float, low: float, high: float, allowed: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not low < value <= high:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or not low < value <= high
+    ):
         raise InvalidInput(field, value, allowed)

@@ -18,7 +18,6 @@ from autotuner.domain.measurement import Latency, Sample, ServerUse
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.target import Target
 
-
 UNKNOWN_DISPERSION = 4.0
 """Assumed until production has been looked at (see `stats.overdispersion.DEFAULT`)."""
 

@@ -48,7 +48,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_instance_count <= 1000:
-            raise InvalidInput("limits.instance_count", self.max_instance_count, "a whole number from 1 to 1000")
+            raise InvalidInput(
+                "limits.instance_count", self.max_instance_count, "a whole number from 1 to 1000"
+            )
         if not 0.0 <= self.memory_headroom < 1.0:
             raise InvalidInput("limits.memory_headroom", self.memory_headroom, "a fraction from 0 to below 1")
 
@@ -92,5 +94,3 @@ class Target:
             if replica.name == name:
                 return replica
         raise InvalidInput("replica", name, f"one of {', '.join(r.name for r in self.replicas)}")
-
-
