@@ -144,7 +144,7 @@ class SandboxRig:
         """The rig while everything runs."""
         with contextlib.ExitStack() as stack:
             for server in self._servers.values():
-                stack.callback(server.stop)
+                stack.callback(server.kill)
                 server.start(within=None)
             for server in self._servers.values():
                 server.wait_ready(timedelta(seconds=60))
