@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
+from typing import Self
 
 from sqlalchemy import Engine
 
@@ -18,7 +19,7 @@ from autotuner.adapters.postgres.migrate import is_current
 from autotuner.adapters.postgres.store import PostgresStore
 from autotuner.adapters.scrape import ScrapedMetrics
 from autotuner.adapters.triton import TritonServing
-from autotuner.controller import Controller
+from autotuner.controller import Controller, Outside
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput, Refused
@@ -50,16 +51,15 @@ class Application:
 
     def controller(self) -> Controller:
         """Return a controller that drives studies under this process's name."""
-        return Controller(
-            self.store,
-            self.leases,
-            self.clock,
-            lambda target: world_of(target, self.clock),
-            proposer_for,
-            self.background,
-            self.settings.holder,
-            timedelta(seconds=self.settings.lease_seconds),
+        outside = Outside(
+            store=self.store,
+            leases=self.leases,
+            clock=self.clock,
+            worlds=lambda target: world_of(target, self.clock),
+            proposers=proposer_for,
+            background=self.background,
         )
+        return Controller(outside, self.settings.holder, timedelta(seconds=self.settings.lease_seconds))
 
     def worker(self) -> Worker:
         """Return a worker around a new controller."""
@@ -70,7 +70,7 @@ class Application:
         if not is_current(self.engine):
             raise Refused("the database's schema is not current: run `autotuner db upgrade` first")
 
-    def __enter__(self) -> Application:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

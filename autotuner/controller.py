@@ -46,26 +46,31 @@ class Tick:
     ended: bool = False
 
 
+@dataclass(frozen=True)
+class Outside:
+    """Everything outside that a controller acts on or asks.
+
+    worlds and proposers give the doors of a target and the sampler of a plan; background runs what a tick must
+    not wait for.
+    """
+
+    store: Store
+    leases: Leases
+    clock: Clock
+    worlds: Callable[[Target], World]
+    proposers: Callable[[StudyPlan], Proposer]
+    background: Executor
+
+
 class Controller:
     """Carries studies forward, one tick at a time. Safe to run in many processes: a lease decides who drives."""
 
-    def __init__(
-        self,
-        store: Store,
-        leases: Leases,
-        clock: Clock,
-        worlds: Callable[[Target], World],
-        proposers: Callable[[StudyPlan], Proposer],
-        background: Executor,
-        holder: str,
-        lease_ttl: timedelta = LEASE_TTL,
-    ) -> None:
-        self._store = store
-        self._leases = leases
-        self._clock = clock
-        self._worlds = worlds
-        self._proposers = proposers
-        self._background = background
+    def __init__(self, outside: Outside, holder: str, lease_ttl: timedelta = LEASE_TTL) -> None:
+        self._outside = outside
+        self._store = outside.store
+        self._leases = outside.leases
+        self._clock = outside.clock
+        self._background = outside.background
         self._holder = holder
         self._lease_ttl = lease_ttl
         self._doors: dict[str, World] = {}
@@ -212,7 +217,7 @@ class Controller:
             return ActionResult(self._clock.now(), False, str(error), isinstance(error, Unavailable))
 
     def _propose(self, study: Study) -> ActionResult:
-        proposal = self._proposers(study.plan).propose(study)
+        proposal = self._outside.proposers(study.plan).propose(study)
         reason = proposal.reason if proposal else "the sampler found nothing worth another trial"
         return ActionResult(self._clock.now(), True, reason, proposal=proposal)
 
@@ -262,7 +267,7 @@ class Controller:
 
     def _world(self, study: Study) -> World:
         if study.id not in self._doors:
-            self._doors[study.id] = self._worlds(study.plan.target)
+            self._doors[study.id] = self._outside.worlds(study.plan.target)
         return self._doors[study.id]
 
 

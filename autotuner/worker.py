@@ -41,7 +41,7 @@ class Worker:
     store: Store
     controller: Controller
     clock: Clock
-    told: Callable[[str, Tick], None] = lambda study_id, tick: None
+    told: Callable[[str, Tick], None] | None = None
     _courses: dict[str, _Course] = field(default_factory=dict)
 
     def run(self, stop: threading.Event, until_idle: bool = False) -> None:
@@ -82,12 +82,13 @@ class Worker:
             log.warning("study_taken_over", extra={"study": study_id, "reason": str(error)})
             self.controller.lost(course.target)
             course.due = self.clock.now() + IDLE
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the top of the loop: log, count, back off
             self._failed(study_id, course, error)
         else:
             course.failing_since, course.failures, course.retreated = None, 0, False
             course.due = self.clock.now() + tick.look_after
-            self.told(study_id, tick)
+            if self.told is not None:
+                self.told(study_id, tick)
 
     def _failed(self, study_id: str, course: _Course, error: Exception) -> None:
         now = self.clock.now()

@@ -104,7 +104,7 @@ def _changed_by_others(study: Study, seen: Observation) -> str:
     for name in study.plan.target.stable_names:
         served = seen.fingerprints.get(name)
         if served is not None and served not in known[name]:
-            return f"{name} serves a configuration that is neither the incumbent nor the winner: somebody else changed it"
+            return f"{name} serves neither the incumbent nor the winner: somebody else changed it"
     return ""
 
 

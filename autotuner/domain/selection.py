@@ -112,5 +112,6 @@ def gain_in_efficiency(winner: Step, incumbent: Step, minimum_gain: float) -> tu
     if mine is None or old is None or winner.compute_error is None or incumbent.compute_error is None:
         return False, "compute time per inference could not be measured on fresh data"
     error = math.hypot(winner.compute_error, incumbent.compute_error)
-    text = f"{mine * 1e3:.2f} ms of compute per inference against {old * 1e3:.2f} ms (standard error {error * 1e3:.2f} ms)"
+    figures = f"{mine * 1e3:.2f} ms of compute per inference against {old * 1e3:.2f} ms"
+    text = f"{figures} (standard error {error * 1e3:.2f} ms)"
     return mine <= old * (1.0 - minimum_gain) and old - mine >= STANDARD_ERRORS * error, text

@@ -12,7 +12,7 @@ from autotuner.adapters.clock import ManualClock
 from autotuner.adapters.memory_store import MemoryLeases, MemoryStore
 from autotuner.adapters.optuna_proposer import OptunaProposer
 from autotuner.adapters.simulated import SimulatedProfile, SimulatedWorld, small_vision
-from autotuner.controller import Controller, Tick
+from autotuner.controller import Controller, Outside, Tick
 from autotuner.domain.study import Study, StudyPlan
 from autotuner.operations import register_target, start_study
 from autotuner.ports import Proposer
@@ -27,7 +27,7 @@ class InlineExecutor(Executor):
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a future carries whatever was raised
             future.set_exception(error)
         return future
 
@@ -81,15 +81,15 @@ class Loop:
 
     def new_controller(self, holder: str = "worker-1") -> Controller:
         """Return a controller that knows nothing: what a restarted worker is."""
-        return Controller(
-            self.store,
-            self.leases,
-            self.clock,
-            lambda target: self.target.world,
-            proposers,
-            InlineExecutor(),
-            holder,
+        outside = Outside(
+            store=self.store,
+            leases=self.leases,
+            clock=self.clock,
+            worlds=lambda target: self.target.world,
+            proposers=proposers,
+            background=InlineExecutor(),
         )
+        return Controller(outside, holder)
 
     @property
     def study(self) -> Study:
