@@ -10,15 +10,20 @@ import pytest
 # From milliseconds to minutes: what fails cheaply should fail first.
 FOLDERS_CHEAPEST_FIRST = ("unit", "contract", "closed_loop", "migrations", "integration", "acceptance")
 
+# Shared fixtures that start a process: `make test-fast` leaves out the tests that use one.
+STARTS_A_SERVER = {"postgres_server"}
+
 # Derandomised: the same examples in every run, so that a failure seen once is seen again.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its folder's name and sort the folders by cost."""
+    """Mark each test with its folder's name, and what starts a server as integration; sort the folders by cost."""
     for item in items:
         item.add_marker(_folder(item))
+        if STARTS_A_SERVER & set(getattr(item, "fixturenames", ())):
+            item.add_marker("integration")
     items.sort(key=lambda item: FOLDERS_CHEAPEST_FIRST.index(_folder(item)))
 
 
