@@ -1,0 +1,5 @@
+"""The metrics source that reads Envoy and every Triton directly, without a metrics server in between."""
+
+from autotuner.adapters.scrape.source import ScrapedMetrics
+
+__all__ = ["ScrapedMetrics"]

@@ -1,0 +1,94 @@
+"""What a Triton server has counted for one model: its metrics page, and its statistics per realised batch size.
+
+The statistics are the batch-latency curve for free, from production traffic; they start again at each load, while
+the metrics go on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from autotuner.adapters.scrape.exposition import Page, Unreadable, sensible
+from autotuner.domain.measurement import BatchTiming, ServerCounters
+
+INFERENCE = "nv_inference_"
+COUNTERS = ("request_success", "request_failure", "count", "exec_count")
+DURATIONS = ("queue", "compute_input", "compute_infer", "compute_output")
+MEMORY_USED = ("emulated_gpu_memory_used_bytes", "nv_gpu_memory_used_bytes")
+MEMORY_TOTAL = ("emulated_gpu_memory_total_bytes", "nv_gpu_memory_total_bytes")
+DEVICE_BUSY = ("emulated_gpu_busy_microseconds_total",)
+"""Triton itself has only a utilisation gauge, of which no exact share of a window can be made."""
+
+WANTED = frozenset(
+    (
+        *(INFERENCE + name for name in COUNTERS),
+        *(f"{INFERENCE}{name}_duration_us" for name in DURATIONS),
+        *MEMORY_USED,
+        *MEMORY_TOTAL,
+        *DEVICE_BUSY,
+    )
+)
+
+
+def statistics_path(model: str) -> str:
+    """Return the path of the model's inference statistics."""
+    return f"/v2/models/{quote(model, safe='')}/stats"
+
+
+def read_server(page: Page, model: str, batches: tuple[BatchTiming, ...]) -> ServerCounters:
+    """Return what the server has counted for `model`, summed over its versions. Raises Unreadable."""
+
+    def count(name: str) -> int:
+        return round(page.total(INFERENCE + name, model=model))
+
+    def seconds(name: str) -> float:
+        return page.total(f"{INFERENCE}{name}_duration_us", model=model) / 1e6
+
+    if not page.samples(INFERENCE + "request_success", model=model):
+        raise Unreadable(f"nothing about the model {model}: it is not loaded there, or has another name")
+    busy_us = page.total_or_none(DEVICE_BUSY)
+    return ServerCounters(
+        succeeded=count("request_success"),
+        failed=count("request_failure"),
+        inferences=count("count"),
+        executions=count("exec_count"),
+        queue_seconds=seconds("queue"),
+        input_seconds=seconds("compute_input"),
+        infer_seconds=seconds("compute_infer"),
+        output_seconds=seconds("compute_output"),
+        batches=batches,
+        memory_used_bytes=page.total_or_none(MEMORY_USED),
+        memory_total_bytes=page.total_or_none(MEMORY_TOTAL),
+        device_busy_seconds=None if busy_us is None else busy_us / 1e6,
+    )
+
+
+def read_batches(text: str) -> tuple[BatchTiming, ...]:
+    """Return executions and compute time by realised batch size, smallest first, from inference statistics.
+
+    Triton's `count` is executions, and `ns` their summed time: each execution counts once, however many requests
+    were in it. Compute time is input copy, inference and output copy. Raises Unreadable.
+    """
+    executions: defaultdict[int, int] = defaultdict(int)
+    compute_seconds: defaultdict[int, float] = defaultdict(float)
+    try:
+        for version in json.loads(text)["model_stats"]:
+            for batch in version.get("batch_stats", []):
+                size = int(batch["batch_size"])
+                executions[size] += int(_counter(batch["compute_infer"]["count"]))
+                compute_seconds[size] += _compute_ns(batch) / 1e9
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Unreadable("inference statistics in an unknown form") from error
+    return tuple(BatchTiming(size, executions[size], compute_seconds[size]) for size in sorted(executions))
+
+
+def _compute_ns(batch: Mapping[str, Any]) -> float:
+    return sum(_counter(batch[part]["ns"]) for part in DURATIONS if part != "queue")
+
+
+def _counter(value: Any) -> float:
+    return sensible("inference statistics", float(value))
