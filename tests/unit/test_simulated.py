@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
@@ -393,6 +394,41 @@ def test_what_does_not_fit_beside_the_old_version_is_refused() -> None:
     scene.load(CANARY, a_configuration(instance_count=1, preferred_batch_size=()))
     with pytest.raises(Refused, match="in memory"):
         scene.load(CANARY, a_configuration(instance_count=2))
+
+
+def submitted(scene: Scene, replica: str = CANARY) -> Future[Any]:
+    return scene.sim.background.submit(scene.load, replica, a_configuration(instance_count=2))
+
+
+def test_background_work_ends_when_its_load_does() -> None:
+    scene = Scene(dataclasses.replace(SIMPLE, load_time=timedelta(seconds=2)))
+    work = submitted(scene)
+    scene.clock.turn(1.9)
+    assert not work.done()
+    with pytest.raises(TimeoutError):
+        work.result()
+    scene.clock.turn(0.1)
+    assert work.done()
+    assert work.result() is None
+    assert submitted(Scene(SIMPLE)).done()
+
+
+def test_background_work_fails_when_its_load_hangs_is_lost_or_is_refused() -> None:
+    scene = Scene(dataclasses.replace(SIMPLE, load_time=timedelta(seconds=2)))
+    scene.sim.faults.hang_loads("stable-0")
+    scene.sim.faults.refuse_loads("stable-1")
+    hanging, refused, lost = (submitted(scene, name) for name in ("stable-0", "stable-1", CANARY))
+    scene.sim.faults.crash(CANARY, after=timedelta(seconds=1))
+    assert isinstance(refused.exception(), Refused)
+    scene.clock.turn(1)
+    assert lost.done()
+    with pytest.raises(Unavailable, match="lost"):
+        lost.result()
+    scene.clock.turn(LIMIT.total_seconds() - 2)
+    assert not hanging.done()
+    scene.clock.turn(1)
+    with pytest.raises(Unavailable, match="within 30 s"):
+        hanging.result()
 
 
 # ---- faults ----

@@ -11,6 +11,7 @@ import heapq
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 
@@ -22,9 +23,29 @@ from autotuner.adapters.simulated.profile import SimulatedProfile
 from autotuner.adapters.simulated.server import Server
 from autotuner.domain.configuration import ModelConfig
 from autotuner.domain.target import Target
+from autotuner.errors import Unavailable
 from autotuner.ports import Clock
 
 Happening = Callable[[], None]
+
+
+@dataclass
+class Loading:
+    """A load that `server` accepted in its process number `process`, `since` when in seconds.
+
+    limit: how long whoever asked for it waits. effective: whether its configuration has been served.
+    """
+
+    server: Server
+    process: int
+    since: float
+    limit: timedelta
+    effective: bool = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process that accepted it still runs."""
+        return self.server.up and self.server.process == self.process
 
 
 class Simulation:
@@ -49,6 +70,8 @@ class Simulation:
         self.traffic = Arrivals(profile.requests_per_second, profile.bursts, traffic)
         self.direct = Arrivals(0.0, None, direct)
         """Requests that reach the canary without the gateway."""
+        self.loadings: list[Loading] = []
+        """Every load that was accepted."""
         self.offered = 0
         """Requests that users have sent to the gateway since the simulation began."""
         self.now = 0.0
@@ -81,21 +104,34 @@ class Simulation:
         else:
             heapq.heappush(self._planned, (self.now + after.total_seconds(), next(self._order), happening))
 
-    def load(self, replica: str, config: ModelConfig) -> None:
+    def load(self, replica: str, config: ModelConfig, limit: timedelta) -> None:
         """Accept a load, to become effective after the profile's load time.
 
         Raises Refused, Unavailable, InvalidInput.
         """
         server = self.server(replica)
-        process = server.process
         accepted = server.accept(config)
+        loading = Loading(server, server.process, self.now, limit)
+        self.loadings.append(loading)
 
         def effective() -> None:
-            if server.up and server.process == process:
+            if loading.alive:
                 server.serve(accepted, self.now)
+                loading.effective = True
 
         if not server.hangs:
             self.plan(self.profile.load_time, effective)
+
+    def fault(self, loading: Loading) -> Unavailable | None:
+        """Return why whoever waits for a load should give it up now; None when there is no reason to."""
+        if loading.effective:
+            return None
+        system = f"triton {loading.server.name}"
+        if not loading.alive:
+            return Unavailable(system, "the connection was lost while the model was loaded")
+        if self.now - loading.since >= loading.limit.total_seconds():
+            return Unavailable(system, f"no answer within {loading.limit.total_seconds():g} s")
+        return None
 
     def _pass(self, to: float) -> None:
         """Simulate the traffic up to `to`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
+from autotuner.adapters.simulated.background import SimulatedBackground
 from autotuner.adapters.simulated.faults import Faults
 from autotuner.adapters.simulated.profile import SimulatedProfile
 from autotuner.adapters.simulated.reports import Reports
@@ -20,8 +21,8 @@ class SimulatedServing:
 
     Nothing here waits: `load` returns once the load is accepted, and the new configuration is served and read
     back when the profile's load time has passed on the clock. Until then, and for ever when loads hang, the old
-    version serves, `model_config` returns the old configuration and `is_ready` says True. So a caller believes
-    a load only when it reads the configuration back, and gives up at a limit of its own; `limit` is not used.
+    version serves, `model_config` returns the old configuration and `is_ready` says True. Work submitted to the
+    world's `background` ends when its loads do, within their `limit`, as a thread's would on a real server.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -39,10 +40,10 @@ class SimulatedServing:
         with self._simulation.present():
             return self._simulation.server(replica).up
 
-    def load(self, replica: str, config: ModelConfig, limit: timedelta) -> None:  # noqa: ARG002
+    def load(self, replica: str, config: ModelConfig, limit: timedelta) -> None:
         """Load the complete configuration `config`. Raises Refused, Unavailable, InvalidInput."""
         with self._simulation.present():
-            self._simulation.load(replica, config)
+            self._simulation.load(replica, config, limit)
 
 
 class SimulatedRoute:
@@ -91,6 +92,7 @@ class SimulatedWorld:
         self.route = SimulatedRoute(simulation)
         self.metrics = SimulatedMetrics(simulation, reports)
         self.faults = Faults(simulation, reports)
+        self.background = SimulatedBackground(simulation)
 
     @property
     def offered(self) -> int:
