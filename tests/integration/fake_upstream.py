@@ -58,17 +58,20 @@ class FakeUpstream:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0.01)  # the transports close their sockets in the loop's next rounds
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         self.connections += 1
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while await self._answer(await self._path(reader), writer):
-                await writer.drain()
-        writer.transport.abort()
-        self._tasks.discard(task)
+        try:
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                while await self._answer(await self._path(reader), writer):
+                    await writer.drain()
+        finally:
+            writer.transport.abort()
+            self._tasks.discard(task)
 
     async def _path(self, reader: asyncio.StreamReader) -> str:
         head = await reader.readuntil(b"\r\n\r\n")
