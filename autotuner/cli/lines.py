@@ -1,0 +1,92 @@
+"""A study as lines for people: one for each judged step, each trial and each phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from autotuner.domain.selection import capacity_per_second
+from autotuner.domain.slo import ALLOWED_BAD_SHARE
+from autotuner.domain.study import Phase, Step, Study, Trial, TrialKind
+
+PHASE_TITLES = {
+    Phase.CREATED: "reading production as it is",
+    Phase.BASELINE: "measuring the incumbent",
+    Phase.SEARCH: "trying candidates on the canary",
+    Phase.CONFIRMATION: "confirming the winner on fresh data",
+    Phase.APPROVAL: "waiting for approval",
+    Phase.PROMOTION: "promoting to the stable replicas, one at a time",
+    Phase.WATCH: "watching production",
+    Phase.RESTORATION: "putting everything right",
+    Phase.ENDED: "ended",
+}
+
+KIND_TITLES = {
+    TrialKind.PRODUCTION: "production as found",
+    TrialKind.BASELINE: "incumbent on the canary (A/A)",
+    TrialKind.CANDIDATE: "candidate",
+    TrialKind.CONFIRMATION: "winner, fresh data",
+    TrialKind.CONTROL: "incumbent, fresh data",
+    TrialKind.STAGE: "promotion stage",
+    TrialKind.WATCH: "watch",
+}
+
+
+def trial_line(study: Study, trial: Trial) -> str:
+    """One line for a trial: its number, kind, configuration and, once judged, its verdict and capacity."""
+    head = f"#{trial.number} {KIND_TITLES[trial.kind]}: {trial.configuration.describe()} on {', '.join(trial.replicas)}"
+    if trial.verdict is None:
+        return head
+    capacity = capacity_per_second(study, trial)
+    known = (
+        trial.kind not in (TrialKind.PRODUCTION, TrialKind.STAGE, TrialKind.WATCH) and capacity is not None
+    )
+    carried = f", carried {'at least ' if trial.censored else ''}{capacity:.0f}/s" if known else ""
+    return f"{head}: {trial.verdict.name}{carried}"
+
+
+def step_line(study: Study, trial: Trial, step: Step) -> str:
+    """One line for a judged load level: load, requests, slow against allowed, latencies, batch, times, verdict."""
+    counts = step.candidate
+    latency = step.latency
+    quantiles = "/".join(
+        _milliseconds(v) for v in (latency.p50_seconds, latency.p95_seconds, latency.p99_seconds)
+    )
+    parts = [
+        f"{step.level.share:4.0%} of traffic" if step.level.number >= 0 else "warming up",
+        f"{step.rate_per_second:4.0f}/s",
+        f"{counts.bad_at_most:,} of {counts.total:,} over {study.plan.slo.p99_ceiling_seconds * 1e3:g} ms"
+        f" (allowed {ALLOWED_BAD_SHARE * counts.total:.0f})",
+        f"p50/p95/p99 {quantiles} ms",
+    ]
+    if step.use is not None:
+        batch = f"{step.use.realised_batch:.1f}" if step.use.realised_batch is not None else "-"
+        parts.append(f"batch {batch}")
+        parts.append(
+            f"queue {_milliseconds(step.use.queue_seconds)} compute {_milliseconds(step.use.compute_seconds)} ms"
+        )
+    return f"{'  '.join(parts)}  {step.verdict.name}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.0f}"
+
+
+def news(before: Study | None, after: Study) -> Iterator[tuple[str, str]]:
+    """Yield what happened between two states of a study, as (kind, line): phase, trial, step, reason, verdict."""
+    if before is None or before.phase is not after.phase:
+        yield "phase", PHASE_TITLES[after.phase]
+    known = before.trials if before is not None else ()
+    for trial in after.trials:
+        old = known[trial.number] if trial.number < len(known) else None
+        if old is None:
+            yield "trial", trial_line(after, replace(trial, verdict=None))
+            if trial.proposal is not None:
+                yield "reason", trial.proposal.reason
+        for step in trial.steps[len(old.steps) if old is not None else 0 :]:
+            yield "step", step_line(after, trial, step)
+            yield "verdict", step.judgement.reason
+        if old is not None and trial.voids > old.voids and len(trial.steps) == len(old.steps):
+            yield "verdict", trial.reason
+        if trial.verdict is not None and trial.ended_at is not None and (old is None or old.ended_at is None):
+            yield "judged", trial_line(after, trial)
