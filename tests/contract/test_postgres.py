@@ -11,8 +11,9 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
-from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy import NullPool, PoolProxiedConnection, create_engine, text
 
 from autotuner.adapters.postgres import PostgresLeases, PostgresStore, open_engine, upgrade
 from autotuner.adapters.postgres.engine import database_url as checked_url
@@ -140,15 +141,14 @@ def test_a_commit_that_was_never_confirmed_is_safe_to_repeat(
     study = created(store)
     grant = granted(postgres)
     after = decided(study)
-    commit = type(store._engine.dialect).do_commit
+    commit = store._engine.dialect.do_commit
 
-    def commit_and_lose_the_answer(dialect: object, connection: object) -> None:
-        commit(store._engine.dialect, connection)  # type: ignore[arg-type]
-        connection.close()  # type: ignore[attr-defined]
-        commit(store._engine.dialect, connection)  # type: ignore[arg-type]
+    def commit_and_lose_the_answer(connection: PoolProxiedConnection) -> None:
+        commit(connection)
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(store._engine.dialect), "do_commit", commit_and_lose_the_answer)
+        patch.setattr(store._engine.dialect, "do_commit", commit_and_lose_the_answer)
         with pytest.raises(Unavailable):
             store.append(study, after, an_entry(1, after), grant)
 

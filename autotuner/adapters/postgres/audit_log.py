@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
@@ -52,13 +52,9 @@ def newest_records(connection: Connection, limit: int, subject: str | None) -> S
 
 def first_broken_record(connection: Connection) -> int | None:
     """Return the number of the first record that does not fit the hash chain; None when all fit."""
-    return first_broken(_chain(connection))
-
-
-def _chain(connection: Connection) -> Iterator[ChainedRecord]:
     query = select(audit).order_by(audit.c.number)
-    for row in connection.execution_options(yield_per=READ_ROWS).execute(query):
-        yield ChainedRecord(_record(row), row.previous_hash, row.hash)
+    with connection.execution_options(yield_per=READ_ROWS).execute(query) as found:
+        return first_broken(ChainedRecord(_record(row), row.previous_hash, row.hash) for row in found)
 
 
 def _record(row: Row[Any]) -> AuditRecord:
