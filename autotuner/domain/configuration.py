@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,9 @@ ModelConfig = Mapping[str, Any]
 
 MAX_DELAY_MICROSECONDS = 60_000_000
 """A minute: no inference request waits longer on purpose; guards against a unit mistake."""
+
+WRITTEN_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
+"""How JSON spells a 64-bit integer inside a string; `007` is a text, not a number."""
 
 
 @dataclass(frozen=True, order=True)
@@ -137,6 +141,6 @@ def _normal(value: Any) -> Any:
         return {key: _normal(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_normal(item) for item in value]
-    if isinstance(value, str) and value.lstrip("-").isdigit():
+    if isinstance(value, str) and WRITTEN_NUMBER.fullmatch(value):
         return int(value)
     return value

@@ -101,7 +101,7 @@ def test_each_end_of_a_request_is_counted_once(
 
 
 def test_ends_of_all_kinds_together_are_each_counted_once() -> None:
-    events = [ANSWERED] * 7 + [SLOW, ERROR, TIMED_OUT, RESET, GARBAGE, GIVEN_UP, REFUSED_CONNECTION, WAITING]
+    events: list[Mapping[str, object]] = [ANSWERED] * 7 + [SLOW, ERROR, TIMED_OUT, RESET, GARBAGE, GIVEN_UP, REFUSED_CONNECTION, WAITING]
     counted = read(lines("canary", *events))
     assert counted == GatewayCounters(
         sent=15, ended=14, failed=6, failed_unmeasured=5, buckets=(8, 8, 9), latency_sum_seconds=0.45
