@@ -16,6 +16,7 @@ Faults to be rehearsed; each concerns configurations with exactly that max_queue
   slow_when_delay_us        compute takes five times as long
 """
 
+import asyncio  # noqa: F401  the stub imports it after the first batch; here no request waits for that
 import bisect
 import contextlib
 import ctypes

@@ -4,6 +4,7 @@ Becomes `model.py` in a model repository, beside `model.onnx` in the same versio
 here: a bigger batch costs what it costs, and instances compete for the machine's cores.
 """
 
+import asyncio  # noqa: F401  the stub imports it after the first batch; here no request waits for that
 import json
 from pathlib import Path
 from typing import Any
