@@ -22,6 +22,7 @@ from tests.searches import a_search, a_step, a_trial, a_use, measured, with_tria
 
 SAMPLERS = ["tpe", "random"]
 TRIALS = 30
+WITH_TORCH = importlib.util.find_spec("torch") is not None
 
 
 def _grown(sampler: str, trials: int, study: Study | None = None) -> Study:
@@ -49,15 +50,29 @@ def test_a_whole_search_never_repeats_and_never_leaves_the_admissible(sampler: s
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_small_space_is_tried_to_the_last_candidate(sampler: str) -> None:
+    study = _small_space(max_trials=50)
+    study = _grown(sampler, len(admissible(study)), study)
+
+    assert admissible(study) == ()
+    assert OptunaProposer(sampler).propose(study) is None
+
+
+def test_suggestions_that_are_all_taken_give_way_to_the_nearest_candidate() -> None:
+    study, reasons = _small_space(max_trials=50), []
+    while proposal := OptunaProposer("tpe").propose(study):
+        reasons.append(proposal.reason)
+        study = with_trial(study, proposal.configuration)
+
+    assert any("nearest to what tpe suggested 8 times in vain" in reason for reason in reasons)
+
+
+def _small_space(max_trials: int) -> Study:
     limits = {
         "max_instance_count": 2,
         "max_queue_delay_microseconds": 1_000,
         "preferred_batch_sizes": ((), (4, 8)),
     }
-    study = _grown(sampler, 11, a_search(limits=limits, max_trials=50))
-
-    assert admissible(study) == ()
-    assert OptunaProposer(sampler).propose(study) is None
+    return a_search(limits=limits, max_trials=max_trials)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -169,7 +184,7 @@ def test_tpe_goes_where_trials_were_feasible() -> None:
     # Every delay above 10 ms trespasses on the imaginary device: 2 of the 8 delays.
     def late(sampler: str) -> float:
         tried = [
-            trial.configuration for seed in range(5) for trial in _infeasible_start(sampler, seed).trials[11:]
+            trial.configuration for seed in range(3) for trial in _infeasible_start(sampler, seed).trials[11:]
         ]
         return sum(c.max_queue_delay_microseconds > 10_000 for c in tried) / len(tried)
 
@@ -270,10 +285,22 @@ def test_an_unknown_sampler_is_refused_with_the_known_ones() -> None:
         OptunaProposer().propose(a_search(sampler="cmaes"))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="torch is installed")
+@pytest.mark.skipif(WITH_TORCH, reason="torch is installed")
 def test_gp_without_torch_names_the_extra_to_install() -> None:
     with pytest.raises(InvalidInput, match=r"autotuner\[gp\]"):
         OptunaProposer("gp")
+
+
+@pytest.mark.skipif(not WITH_TORCH, reason="the extra gp is not installed")
+def test_gp_repeats_itself_and_keeps_to_the_admissible() -> None:
+    study = _grown("gp", 6, a_search(max_trials=9))
+    proposal = OptunaProposer("gp").propose(study)
+
+    assert proposal is not None
+    assert proposal.sampler == "gp"
+    assert proposal.configuration in admissible(study)
+    assert proposal == OptunaProposer("gp").propose(study)
+    assert len({trial.configuration for trial in study.trials}) == 7
 
 
 def test_nothing_is_proposed_when_all_trials_are_done() -> None:
