@@ -30,6 +30,7 @@ from tests.builders import ManualClock, a_target
 LIMIT = timedelta(seconds=30)
 QUIET_WITHIN_SECONDS = 15.0
 CEILING = timedelta(milliseconds=100)
+FLUSH_INTERVAL = timedelta(milliseconds=250)
 
 
 class Rig(Protocol):
@@ -127,7 +128,9 @@ class SandboxRig:
         }
         stable, canary = (Replica(s.name, s.http_url, s.metrics_url) for s in self._servers.values())
         self._envoy = EnvoyProcess(
-            Topology((stable, canary), CEILING, {"stable-0": 1000, "canary": 0}),
+            Topology(
+                (stable, canary), CEILING, {"stable-0": 1000, "canary": 0}, flush_interval=FLUSH_INTERVAL
+            ),
             run_directory=directory / "envoy",
         )
         self.target = a_target(
