@@ -42,8 +42,8 @@ format: setup ## Rewrite the code in the house format
 	@$(BIN)/ruff check --fix-only --exit-zero --quiet .
 	@$(BIN)/ruff format .
 
-bench: setup ## Print the error rates and sample sizes of the verdict, and the speed of what must be fast
-	@$(BIN)/autotuner bench $(ARGS)
+bench: setup ## Print the error rates and sample sizes of the verdict, measured on simulated traffic
+	@$(BIN)/python -m benchmarks.verdict $(ARGS)
 
 sweep: setup ## Try every configuration on the local stack: what the winner is compared with
 	@$(BIN)/autotuner sweep $(ARGS)
