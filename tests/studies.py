@@ -28,12 +28,15 @@ from autotuner.domain.study import (
     TrialKind,
     TrialState,
 )
+from autotuner.domain.target import Limits
 from autotuner.ports import Grant, JournalEntry, Store
 from autotuner.records import digest, to_record
 from tests.builders import REPLICAS, a_budget, a_configuration, a_plan, a_sample, a_study, a_target, at
 
 AWKWARD = 0.1 + 0.2
 """A float whose shortest spelling has 17 digits."""
+
+INCREMENTS = (Increment(100, (100, 90, 3, 0), 0, 0.25, 100), Increment(7, (), 1, None, None))
 
 
 def a_judgement(**changes: Any) -> Judgement:
@@ -66,12 +69,18 @@ def a_step(number: int = 0, **changes: Any) -> Step:
         "rate_per_second": AWKWARD,
         "total_rate_per_second": 3 * AWKWARD,
         "latency": Latency(0.02, 0.05, None),
-        "use": ServerUse(0.005, 0.01, 3.7, 0.0025, 0.5, 1e9, 16e9),
+        "use": ServerUse(0.005, 0.01, 3.7, 0.0025, 0.5, 1e9, 16e9, fastest_batch_seconds=0.012),
         "harm_requests": 1.5,
         "judgement": a_judgement(),
         "compute_error": 1e-5,
+        "increments": INCREMENTS,
     }
     return Step(**{**fields, **changes})
+
+
+def a_fast_step() -> Step:
+    """A judged level of which even the p99 is known."""
+    return a_step(latency=Latency(0.01, 0.02, 0.03))
 
 
 def a_trial(number: int = 0, **changes: Any) -> Trial:
@@ -83,7 +92,7 @@ def a_trial(number: int = 0, **changes: Any) -> Trial:
         routed=a_sample(80, 2000),
         first=a_sample(90, 2100, slow=3),
         recent=(a_sample(95, 2200, faults={"canary": "NaN"}), a_sample(100, 2300)),
-        increments=(Increment(100, (100, 90, 3, 0), 0, 0.25, 100), Increment(7, (), 1, None, None)),
+        increments=INCREMENTS,
         blind_since=at(96),
         harm_requests=0.75,
     )
@@ -103,6 +112,7 @@ def a_trial(number: int = 0, **changes: Any) -> Trial:
         "warmed": True,
         "voids": 1,
         "blocked_since": at(6),
+        "draining_since": at(7),
         "closed_harm_requests": 1.5,
     }
     return Trial(**{**fields, **changes})
@@ -110,7 +120,8 @@ def a_trial(number: int = 0, **changes: Any) -> Trial:
 
 def a_rich_study(slo: SloBudget | None = None, **changes: Any) -> Study:
     """A study in which nothing is left out."""
-    target = a_target(replica_cost_per_hour=2.5, note="naïve – “quoted”")
+    limits = Limits(4, 20_000, preferred_batch_sizes=((), (4, 8)))
+    target = a_target(replica_cost_per_hour=2.5, note="naïve – “quoted”", limits=limits)
     fields: dict[str, Any] = {
         "plan": a_plan(target=target, slo=slo or a_budget()),
         "phase": Phase.SEARCH,
@@ -120,9 +131,10 @@ def a_rich_study(slo: SloBudget | None = None, **changes: Any) -> Study:
             dict.fromkeys(REPLICAS, "0123456789abcdef"),
             dict.fromkeys(REPLICAS, 333),
         ),
-        "trials": (judged(a_trial(0, kind=TrialKind.BASELINE)), a_trial(1)),
+        "trials": (judged(a_trial(0, kind=TrialKind.BASELINE, steps=(a_fast_step(),))), a_trial(1)),
         "pending": Pending(SetWeights({"canary": 500, "stable-0": 250, "stable-1": 250}), at(99)),
         "dispersion": AWKWARD,
+        "measured_dispersion": 2 * AWKWARD,
         "control_baseline": Counts(10_000, 20, 10, 1),
         "reference_rate_per_second": 500.1,
         "winner": 1,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -173,6 +173,26 @@ def test_a_study_comes_back_equal_in_every_part(backend: Backend) -> None:
     assert backend.store.study(study.id) == study
     assert backend.store.initial(study.id) == study
     assert digest(backend.store.study(study.id)) == digest(study)
+
+
+def parts(value: object) -> Iterator[tuple[str, bool]]:
+    """Yield the name of every field below `value`, and whether it holds anything there."""
+    if is_dataclass(value):
+        for field in fields(value):
+            held = getattr(value, field.name)
+            yield f"{type(value).__name__}.{field.name}", held not in (None, (), {}, "")
+            yield from parts(held)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from parts(item)
+
+
+def test_the_study_of_the_test_above_leaves_no_part_empty() -> None:
+    study = a_rich_study(a_budget(reason="why"))
+    seen = [*parts(study), *parts(ended(study))]
+    filled = {name for name, held in seen if held}
+
+    assert {name for name, _ in seen} - filled == set()
 
 
 def test_a_stored_study_does_not_change_with_the_mappings_it_was_made_of(backend: Backend) -> None:

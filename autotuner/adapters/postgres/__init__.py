@@ -4,9 +4,11 @@
 schema up to date.
 """
 
+from sqlalchemy import Engine
+
 from autotuner.adapters.postgres.engine import open_engine
 from autotuner.adapters.postgres.lease import PostgresLeases
 from autotuner.adapters.postgres.migrate import downgrade, is_current, upgrade
 from autotuner.adapters.postgres.store import PostgresStore
 
-__all__ = ["PostgresLeases", "PostgresStore", "downgrade", "is_current", "open_engine", "upgrade"]
+__all__ = ["Engine", "PostgresLeases", "PostgresStore", "downgrade", "is_current", "open_engine", "upgrade"]
