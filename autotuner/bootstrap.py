@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
-
-from sqlalchemy import Engine
 
 from autotuner.adapters.clock import SystemClock
 from autotuner.adapters.envoy import EnvoyRoute
 from autotuner.adapters.optuna_proposer import OptunaProposer
 from autotuner.adapters.postgres.engine import open_engine
 from autotuner.adapters.postgres.lease import PostgresLeases
-from autotuner.adapters.postgres.migrate import is_current
+from autotuner.adapters.postgres.migrate import is_current, upgrade
 from autotuner.adapters.postgres.store import PostgresStore
 from autotuner.adapters.scrape import ScrapedMetrics
 from autotuner.adapters.triton import TritonServing
@@ -23,7 +22,7 @@ from autotuner.controller import Controller, Outside
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput, Refused
-from autotuner.ports import Clock, Proposer, World
+from autotuner.ports import Clock, Leases, Proposer, Store, World
 from autotuner.settings import PREFIX, Settings
 from autotuner.worker import Worker
 
@@ -40,14 +39,21 @@ def world_of(target: Target, clock: Clock) -> World:
 
 @dataclass
 class Application:
-    """Everything one process needs, wired together. Use as a context manager: leaving closes what is open."""
+    """Everything one process needs, wired together. Use as a context manager: leaving closes what is open.
+
+    worlds and proposers give the doors of a target and the sampler of a plan. schema_is_current says whether the
+    database can be used by this version; close gives back what was opened.
+    """
 
     settings: Settings
-    engine: Engine
-    store: PostgresStore
-    leases: PostgresLeases
+    store: Store
+    leases: Leases
     clock: Clock
-    background: ThreadPoolExecutor
+    background: Executor
+    worlds: Callable[[Target], World]
+    proposers: Callable[[StudyPlan], Proposer]
+    schema_is_current: Callable[[], bool]
+    close: Callable[[], None]
 
     def controller(self) -> Controller:
         """Return a controller that drives studies under this process's name."""
@@ -55,8 +61,8 @@ class Application:
             store=self.store,
             leases=self.leases,
             clock=self.clock,
-            worlds=lambda target: world_of(target, self.clock),
-            proposers=proposer_for,
+            worlds=self.worlds,
+            proposers=self.proposers,
             background=self.background,
         )
         return Controller(outside, self.settings.holder, timedelta(seconds=self.settings.lease_seconds))
@@ -67,7 +73,7 @@ class Application:
 
     def require_current_schema(self) -> None:
         """Raise Refused when the database's schema is not the one this version needs."""
-        if not is_current(self.engine):
+        if not self.schema_is_current():
             raise Refused("the database's schema is not current: run `autotuner db upgrade` first")
 
     def __enter__(self) -> Self:
@@ -77,20 +83,34 @@ class Application:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.background.shutdown(wait=False, cancel_futures=True)
-        self.engine.dispose()
+        self.close()
 
 
 def application(settings: Settings) -> Application:
     """Return the application for `settings`; nothing is connected yet. Raises InvalidInput without a database URL."""
+    engine = open_engine(database_url(settings))
+    clock = SystemClock()
+    return Application(
+        settings=settings,
+        store=PostgresStore(engine),
+        leases=PostgresLeases(engine),
+        clock=clock,
+        background=ThreadPoolExecutor(settings.threads, thread_name_prefix="autotuner"),
+        worlds=lambda target: world_of(target, clock),
+        proposers=proposer_for,
+        schema_is_current=lambda: is_current(engine),
+        close=engine.dispose,
+    )
+
+
+def upgrade_database(settings: Settings) -> str | None:
+    """Bring the database to the newest schema and return its revision. Raises InvalidInput, Unavailable."""
+    return upgrade(database_url(settings))
+
+
+def database_url(settings: Settings) -> str:
+    """Return the database's URL, password and all. Raises InvalidInput when none is set."""
     url = settings.database_url.get_secret_value()
     if not url:
         raise InvalidInput(f"{PREFIX}DATABASE_URL", "", "the URL of a PostgreSQL ≥ 15 database")
-    engine = open_engine(url)
-    return Application(
-        settings,
-        engine,
-        PostgresStore(engine),
-        PostgresLeases(engine),
-        SystemClock(),
-        ThreadPoolExecutor(settings.threads, thread_name_prefix="autotuner"),
-    )
+    return url
