@@ -26,7 +26,12 @@ TIMED_OUT = {
     "upstream_cx_destroy_local_with_active_rq": 1,
 }
 RESET = {"upstream_rq_total": 1, "5": 1, "upstream_cx_destroy_with_active_rq": 1}
-CUT_IN_BODY = {"upstream_rq_total": 1, "2": 1, "upstream_cx_destroy_with_active_rq": 1}
+CUT_IN_BODY = {
+    "upstream_rq_total": 1,
+    "2": 1,
+    "upstream_cx_protocol_error": 1,
+    "upstream_cx_destroy_with_active_rq": 1,
+}
 GARBAGE = {
     "upstream_rq_total": 1,
     "5": 1,
@@ -84,7 +89,7 @@ def read(
         (TIMED_OUT, 1, 1, 1),
         (RESET, 1, 1, 1),
         (CUT_IN_BODY, 1, 1, 1),
-        (GARBAGE, 1, 1, 1),
+        (GARBAGE, 1, 3, 1),
         (GIVEN_UP, 1, 1, 1),
         (REFUSED_CONNECTION, 1, 1, 1),
         (OVERFLOW, 1, 1, 1),
@@ -101,7 +106,16 @@ def test_each_end_of_a_request_is_counted_once(
 
 
 def test_ends_of_all_kinds_together_are_each_counted_once() -> None:
-    events: list[Mapping[str, object]] = [ANSWERED] * 7 + [SLOW, ERROR, TIMED_OUT, RESET, GARBAGE, GIVEN_UP, REFUSED_CONNECTION, WAITING]
+    events: list[Mapping[str, object]] = [ANSWERED] * 7 + [
+        SLOW,
+        ERROR,
+        TIMED_OUT,
+        RESET,
+        CUT_IN_BODY,
+        GIVEN_UP,
+        REFUSED_CONNECTION,
+        WAITING,
+    ]
     counted = read(lines("canary", *events))
     assert counted == GatewayCounters(
         sent=15, ended=14, failed=6, failed_unmeasured=5, buckets=(8, 8, 9), latency_sum_seconds=0.45

@@ -25,6 +25,7 @@ from tests.stub_server import Planned, StubServer
 
 LIMIT = timedelta(seconds=5)
 SHORT = timedelta(seconds=0.3)
+PREAMBLE = "load failed for model 'm': version 1 is at UNAVAILABLE state: "
 CONFIG = {
     "name": "vision",
     "max_batch_size": 8,
@@ -211,8 +212,7 @@ def test_calls_in_many_threads_leave_no_descriptor_behind(triton: FakeTriton) ->
     ("message", "sentence"),
     [
         (
-            "load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: RuntimeError: disk full"
-            + "\n\nAt:\n  /models/m/1/model.py(6): initialize\n;\n",
+            f"{PREAMBLE}Internal: RuntimeError: disk full\n\nAt:\n  /models/m/1/model.py(6): initialize\n;\n",
             "Internal: RuntimeError: disk full",
         ),
         ("", "no reason given; see the server's log"),

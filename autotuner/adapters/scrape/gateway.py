@@ -26,14 +26,16 @@ NEVER_SENT = (
 BROKEN_OFF = ("upstream_cx_destroy_with_active_rq", "upstream_rq_rx_reset", "upstream_rq_tx_reset")
 """On HTTP/1.1 a destroyed connection is one broken-off request; HTTP/2 resets streams instead."""
 
-BROKEN_BY_ENVOY = ("upstream_cx_destroy_local_with_active_rq", "upstream_rq_tx_reset")
-ANSWERED_BY_ENVOY = (
-    "upstream_rq_timeout",
-    "upstream_rq_per_try_timeout",
-    "upstream_rq_per_try_idle_timeout",
+WITHOUT_ERROR_ANSWER = (
+    "upstream_cx_destroy_local_with_active_rq",
     "upstream_cx_protocol_error",
+    "upstream_rq_rx_reset",
+    "upstream_rq_tx_reset",
 )
-"""Of those that Envoy broke off: these got an error answer and are in the 5xx counter; the others got none."""
+"""Given up by the client, or broken off in the middle of the answer: not among the error answers."""
+
+TIMEOUTS = ("upstream_rq_timeout", "upstream_rq_per_try_timeout", "upstream_rq_per_try_idle_timeout")
+"""Broken off by Envoy too, but answered with a 504, so already among the error answers."""
 
 SENT, ACTIVE, CODES = "upstream_rq_total", "upstream_rq_active", "upstream_rq_xx"
 BUCKET, SUM = "upstream_rq_time_bucket", "upstream_rq_time_sum"
@@ -42,8 +44,8 @@ WANTED = frozenset(
     for name in (
         *NEVER_SENT,
         *BROKEN_OFF,
-        *BROKEN_BY_ENVOY,
-        *ANSWERED_BY_ENVOY,
+        *WITHOUT_ERROR_ANSWER,
+        *TIMEOUTS,
         SENT,
         ACTIVE,
         CODES,
@@ -73,19 +75,21 @@ def read_edges(page: Page, names: Iterable[str]) -> tuple[float, ...]:
 def read_gateway(page: Page, name: str, edges_seconds: tuple[float, ...]) -> GatewayCounters:
     """Return what the gateway has counted for the cluster `name`. Raises Unreadable.
 
-    Requests still waiting for a connection are not in `sent` yet. Failed are: error answers (4xx, 5xx), answers
-    broken off, and clients that gave up. Counters move at once, the histogram at Envoy's next flush. `ended`
-    comes from a gauge read a moment after the counters, so it may be off by the requests of that moment.
+    Requests still waiting for a connection are not in `sent` yet. Failed are error answers (4xx, 5xx), answers
+    broken off, and clients that gave up: each once, except answers that are no HTTP and streams reset by an HTTP/2
+    replica, which count more than once rather than not at all. So no window has more unmeasured failures than
+    failures. Counters move at once, the histogram at Envoy's next flush; `ended` comes from a gauge read a moment
+    after the counters, so it may be off by the requests of that moment.
     """
     never_sent = _sum(page, NEVER_SENT, name)
     sent = round(page.total(CLUSTER + SENT, envoy_cluster_name=name)) + never_sent
     ended = sent - round(page.total(CLUSTER + ACTIVE, envoy_cluster_name=name))
     unmeasured = never_sent + _sum(page, BROKEN_OFF, name)
-    unanswered = max(0, _sum(page, BROKEN_BY_ENVOY, name) - _sum(page, ANSWERED_BY_ENVOY, name))
+    without_answer = _sum(page, WITHOUT_ERROR_ANSWER, name) - _sum(page, TIMEOUTS, name)
     return GatewayCounters(
         sent=sent,
         ended=max(0, ended),
-        failed=max(unmeasured, _error_answers(page, name) + unanswered),
+        failed=_error_answers(page, name) + without_answer,
         failed_unmeasured=unmeasured,
         buckets=_buckets(page, name, edges_seconds),
         latency_sum_seconds=page.total_or_zero(CLUSTER + SUM, envoy_cluster_name=name) / 1000,
