@@ -311,13 +311,12 @@ def test_a_real_onnx_model_answers_with_a_distribution(
     repository = write_repository(workload, tmp_path / "repository")
     asked = reference_requests(workload)
 
+    server = TritonProcess("magika", installation, repository, workload.name, tmp_path)
+
     def answer(body: bytes) -> tuple[int, bytes]:
         return post(server, asked.path, body, dict(asked.headers))
 
-    with (
-        TritonProcess("magika", installation, repository, workload.name, tmp_path) as server,
-        ThreadPoolExecutor(8) as threads,
-    ):
+    with server, ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(answer, asked.bodies[:32]))
 
     assert all(status == http.client.OK for status, _ in answers)
