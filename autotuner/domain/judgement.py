@@ -88,10 +88,10 @@ class Levels:
                 raise InvalidInput(f"levels.{name}", value, "a probability between 0 and 1, both excluded")
 
 
-SCREENING = Levels(accept_alpha=0.10, reject_alpha=0.02)
+SCREENING = Levels(accept_alpha=0.10, reject_alpha=0.05)
 """Trials: one wrong ACCEPT in ten at the edge costs only a confirmation, and halves the requests a good one needs."""
 
-STRICT = Levels(accept_alpha=0.01, reject_alpha=0.02)
+STRICT = Levels(accept_alpha=0.01, reject_alpha=0.05)
 """What promotion rests on. Rejecting stays as quick as in screening: a bad configuration must go within a dozen slow
 requests, and a good one (q = 0.25 %) is hardly ever rejected at this level (see the benchmark)."""
 
@@ -150,14 +150,17 @@ class _Case:
 
     @property
     def log_e_accept(self) -> float:
+        """Evidence that the share of slow-or-failed requests is below what is allowed."""
         return self._evidence(log_e_below, self.candidate.bad_at_most, self.allowed)
 
     @property
     def log_e_reject(self) -> float:
+        """Evidence that it is above."""
         return self._evidence(log_e_above, self.candidate.bad_at_least, self.allowed)
 
     @property
     def log_e_failing(self) -> float:
+        """Evidence that the share of failed requests is above the error ceiling."""
         return self._evidence(log_e_above, self.candidate.failed, self.error_ceiling)
 
     def _evidence(
@@ -293,10 +296,18 @@ def _judgement(case: _Case, verdict: Verdict, why: str) -> Judgement:
 def _observed(case: _Case, bad: int, interval: tuple[float, float]) -> str:
     if not case.candidate.total:
         return "no request came in this window;"
-    limits = f"{100 * interval[0]:.2g}–{100 * interval[1]:.2g} %"
+    limits = f"{_hundredths(interval[0])}–{_hundredths(interval[1])} %"
     share = _percent(_share(bad, case))
     return f"{bad} of {case.candidate.total} requests slow or failed ({share}, 95 % interval {limits})"
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"
+    return f"{_hundredths(share)} %"
+
+
+def _hundredths(share: float) -> str:
+    """Two digits that matter, never in powers of ten."""
+    hundredths = 100 * share
+    if hundredths >= 9.95:
+        return f"{hundredths:.0f}"
+    return f"{hundredths:.2g}" if hundredths >= 0.001 else "0"

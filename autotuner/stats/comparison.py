@@ -29,9 +29,10 @@ BASELINE_LIMIT_REQUESTS = 2000.0
 """A baseline never counts as more (effective) requests than this: the stable replicas may wander a little within a
 study without the environment being said to have moved."""
 
-RAISED_SHAPE = 1.0
-RAISED_WEIGHT = 0.2
-"""What "raised" means: Beta(1, 0.2/allowed) above the allowed share, the same bet as the evidence to reject."""
+RAISED_SHAPE = 0.1
+RAISED_WEIGHT = 1.0
+"""What "raised" means: Beta(0.1, 1) above the allowed share, nearly uniform in the logarithm of the share from there to
+1: a shared cause may be a hiccup or an outage, and neither must be a surprise."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,14 @@ def log_odds_shared(candidate: Share, control: Share, baseline: Share, allowed: 
     shape = BASELINE_SHAPE + known.bad
     weight = BASELINE_SHAPE / (BASELINE_MEAN * allowed) - BASELINE_SHAPE + known.total - known.bad
     both = Share(candidate.bad + control.bad, candidate.total + control.total)
-    healthy = special.betaln(shape + control.bad, weight + control.total - control.bad) - special.betaln(shape, weight)
+    healthy = special.betaln(shape + control.bad, weight + control.total - control.bad) - special.betaln(
+        shape, weight
+    )
     return _log_raised(both, allowed) - _log_raised(candidate, allowed) - float(healthy)
 
 
 def _log_raised(share: Share, allowed: float) -> float:
     """Log likelihood of the counts when the share is raised, up to the same constant for all counts."""
-    shape, weight = RAISED_SHAPE + share.bad, RAISED_WEIGHT / allowed + share.total - share.bad
+    shape, weight = RAISED_SHAPE + share.bad, RAISED_WEIGHT + share.total - share.bad
     mass = float(special.betaincc(shape, weight, allowed))
     return float(special.betaln(shape, weight)) + math.log(max(mass, 1e-300))

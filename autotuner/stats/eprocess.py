@@ -38,10 +38,10 @@ BELOW_WEIGHT = 2.0
 """Bets on shares below c: Beta(1, 2/c), an exponential-like fall with mean c/2. Against c = 1 % and α = 1 % it needs
 580 requests without a bad one (the best single bet, on 0, needs 459) and a median of about 1,070 at a true 0.25 %."""
 
-ABOVE_SHAPE = 1.0
-ABOVE_WEIGHT = 0.2
-"""Bets on shares above c: Beta(1, 0.2/c), mean about 5·c beyond it: a small multiple of what is allowed is the usual
-way of being wrong, and the first bad request alone is worth no more than a factor of about six."""
+ABOVE_SHAPE = 0.5
+ABOVE_WEIGHT = 0.1
+"""Bets on shares above c: Beta(½, 0.1/c), mostly on a small multiple of c, which is the usual way of being wrong, with
+a tail for the catastrophes; the first bad request alone is worth no more than a factor of about seven."""
 
 
 def log_e_below(bad: ArrayLike, total: ArrayLike, boundary: float) -> Floats:
@@ -70,7 +70,9 @@ def _log_mixture(bad: ArrayLike, total: ArrayLike, boundary: float, *, below: bo
     with np.errstate(divide="ignore"):  # a mass that underflows is replaced below
         log_mass = np.log(side(a + k, b + good, boundary))
     exact = special.betaln(a + k, b + good) + log_mass - k * np.log(boundary) - good * np.log1p(-boundary)
-    return np.asarray(np.where(log_mass > -600.0, exact, _log_edge(a + k, b + good, boundary, (a, b))) - log_prior)
+    return np.asarray(
+        np.where(log_mass > -600.0, exact, _log_edge(a + k, b + good, boundary, (a, b))) - log_prior
+    )
 
 
 def _log_edge(shape: Floats, weight: Floats, boundary: float, prior: tuple[float, float]) -> Floats:

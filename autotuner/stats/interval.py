@@ -24,7 +24,11 @@ def anytime_interval(bad: float, total: float, miscoverage: float = 0.05) -> tup
     """
     if total <= 0:
         return 0.0, 1.0
-    level = special.betaln(SHAPE + bad, WEIGHT + total - bad) - special.betaln(SHAPE, WEIGHT) + math.log(miscoverage)
+    level = (
+        special.betaln(SHAPE + bad, WEIGHT + total - bad)
+        - special.betaln(SHAPE, WEIGHT)
+        + math.log(miscoverage)
+    )
     estimate = bad / total
 
     def surprise(share: float) -> float:

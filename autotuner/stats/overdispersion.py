@@ -11,10 +11,10 @@ divided by φ = E[size²]/E[size], the expectation of the betting factor of one 
 clusters of the constant size φ (Jensen's inequality under the size-biased law). On the rejecting side clusters of
 varying size make it a little too bold; the benchmark measures by how much.
 
-Counts of one-second looks hide clusters that last longer, so seconds are joined into blocks of several lengths and the
-largest factor found is used. φ is estimated at the ceiling's bucket edge if there are enough slow requests there, and
-otherwise at the next lower edge that has them: at lower edges more of a burst is seen and clusters are longer, so that
-errs on the safe side.
+Counts of one-second looks hide clusters that last longer, so seconds are joined into blocks of several lengths; the
+length whose factor is most surely the largest (by its lower limit) is taken, and its upper limit used. φ is estimated
+at the ceiling's bucket edge if there are enough slow requests there, and otherwise at the next lower edge that has
+them: at lower edges more of a burst is seen and clusters are longer, so that errs on the safe side.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 BLOCK_LOOKS = (1, 2, 4, 8)
@@ -43,16 +43,21 @@ CONFIDENCE = 0.80
 """The value used is an upper limit that φ stays below with about this confidence."""
 
 
+SIGNIFICANT = 1.645
+"""Standard errors above 1 (5 % one-sided, at each block length) that a factor needs to count: without this the noise of
+four block lengths would slow every verdict down by a third where there are no clusters."""
+
+
 @dataclass(frozen=True)
 class Series:
     """What one replica counted, look by look, under an unchanged configuration.
 
     totals: requests that ended in each look, length n. exceeding: for each bucket edge, from the ceiling's edge
-    downwards, the requests of each look above that edge, each of length n.
+    downwards, the requests of each look above that edge: shape (edges, n).
     """
 
-    totals: Sequence[int]
-    exceeding: Sequence[Sequence[int]]
+    totals: ArrayLike
+    exceeding: ArrayLike
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,19 @@ class Dispersion:
         At a lower rate the factor is kept, to be safe.
         """
         grown = max(1.0, times)
-        return Dispersion(1 + (self.factor - 1) * grown, 1 + (self.estimate - 1) * grown, self.edge, self.block_looks)
+        return Dispersion(
+            1 + (self.factor - 1) * grown, 1 + (self.estimate - 1) * grown, self.edge, self.block_looks
+        )
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """Pearson's factor at one block length, its standard error as seen, and the one chance alone would give."""
+
+    estimate: float
+    error: float
+    error_if_independent: float
+    looks: int
 
 
 UNKNOWN = Dispersion(DEFAULT, DEFAULT, None, 0)
@@ -93,32 +110,46 @@ def estimate_dispersion(series: Iterable[Series]) -> Dispersion:
         pairs = [(totals, exceeding[edge]) for totals, exceeding in replicas]
         if sum(float(bad.sum()) for _, bad in pairs) < FEWEST_EXCEEDING:
             continue
-        found = [f for looks in BLOCK_LOOKS if (f := _at_block_length(pairs, looks, edge)) is not None]
+        found = [f for looks in BLOCK_LOOKS if (f := _factor(pairs, looks)) is not None]
         if found:
-            return max(found, key=lambda one: one.factor)
+            return _chosen(found, edge)
     return UNKNOWN
 
 
-def _arrays(series: Series) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
+def _chosen(found: Sequence[_Factor], edge: int) -> Dispersion:
+    """The block length most surely over-dispersed, or a factor of 1 when none is more so than chance makes it."""
+    clustered = [one for one in found if one.estimate > 1 + SIGNIFICANT * one.error_if_independent]
+    if not clustered:
+        return Dispersion(1.0, 1.0, edge, found[0].looks)
+    best = max(clustered, key=lambda one: one.estimate - one.error)
+    upper = best.estimate + float(special.ndtri(CONFIDENCE)) * best.error
+    return Dispersion(max(1.0, upper), max(1.0, best.estimate), edge, best.looks)
+
+
+def _arrays(series: Series) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     totals = np.asarray(series.totals, dtype=np.float64)
-    exceeding = [np.asarray(one, dtype=np.float64) for one in series.exceeding]
-    if any(one.shape != totals.shape for one in exceeding):
-        raise ValueError("each edge needs one count per look")
+    exceeding = np.asarray(series.exceeding, dtype=np.float64)
+    if totals.ndim != 1 or exceeding.ndim != 2 or exceeding.shape[1] != totals.size:
+        raise ValueError(
+            f"each edge needs one count per look: {exceeding.shape} counts for {totals.shape} looks"
+        )
     return totals, exceeding
 
 
-def _at_block_length(
-    pairs: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]], looks: int, edge: int
-) -> Dispersion | None:
-    """Pearson's factor from blocks of `looks` looks, each replica with its own share; None with too few blocks."""
+def _factor(pairs: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]], looks: int) -> _Factor | None:
+    """Pearson's factor from blocks of `looks` looks; None with too few blocks.
+
+    Each replica keeps its own share: a difference between replicas is no cluster.
+    """
     squares: list[NDArray[np.float64]] = []
-    lost = 0
+    lost, rarity = 0, 0.0
     for totals, bad in pairs:
         n, k = _blocks(totals, looks), _blocks(bad, looks)
         n, k = n[n > 0], k[n > 0]
         share = k.sum() / n.sum() if n.size else 0.0
         if 0.0 < share < 1.0:
             squares.append((k - n * share) ** 2 / (n * share * (1 - share)))
+            rarity += float((1 / (n * share)).sum())  # the fourth moment of a Poisson count: 3 + 1/mean
             lost += 1
     joined = np.concatenate(squares) if squares else np.empty(0)
     freedom = joined.size - lost
@@ -126,8 +157,8 @@ def _at_block_length(
         return None
     factor = float(joined.sum()) / freedom
     error = float(joined.std(ddof=1)) / math.sqrt(joined.size)
-    upper = factor + float(special.ndtri(CONFIDENCE)) * error
-    return Dispersion(max(1.0, upper), max(1.0, factor), edge, looks)
+    chance = math.sqrt(2 / freedom + float(rarity) / freedom**2)
+    return _Factor(factor, error, chance, looks)
 
 
 def _blocks(counts: NDArray[np.float64], looks: int) -> NDArray[np.float64]:
