@@ -26,7 +26,7 @@ def _converter() -> Converter:
     made.register_structure_hook(datetime, lambda value, _: datetime.fromisoformat(value))
     made.register_unstructure_hook(timedelta, lambda value: value.total_seconds())
     made.register_structure_hook(timedelta, lambda value, _: timedelta(seconds=value))
-    made.register_unstructure_hook(float, lambda value: value if math.isfinite(value) else str(value))
+    made.register_unstructure_hook(float, lambda value: float(value) if math.isfinite(value) else str(value))
     configure_tagged_union(Action, made, tag_name="type")
     return made
 

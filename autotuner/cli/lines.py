@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from autotuner.domain.judgement import Counts
 from autotuner.domain.selection import capacity_per_second
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
 from autotuner.domain.study import Phase, Step, Study, Trial, TrialKind
@@ -45,7 +46,7 @@ def trial_line(study: Study, trial: Trial) -> str:
     return f"{head}: {trial.verdict.name}{carried}"
 
 
-def step_line(study: Study, trial: Trial, step: Step) -> str:
+def step_line(study: Study, step: Step) -> str:
     """One line for a judged load level: load, requests, slow against allowed, latencies, batch, times, verdict."""
     counts = step.candidate
     latency = step.latency
@@ -55,8 +56,7 @@ def step_line(study: Study, trial: Trial, step: Step) -> str:
     parts = [
         f"{step.level.share:4.0%} of traffic" if step.level.number >= 0 else "warming up",
         f"{step.rate_per_second:4.0f}/s",
-        f"{counts.bad_at_most:,} of {counts.total:,} over {study.plan.slo.p99_ceiling_seconds * 1e3:g} ms"
-        f" (allowed {ALLOWED_BAD_SHARE * counts.total:.0f})",
+        _against_allowed(counts, study.plan.slo.p99_ceiling_seconds),
         f"p50/p95/p99 {quantiles} ms",
     ]
     if step.use is not None:
@@ -66,6 +66,11 @@ def step_line(study: Study, trial: Trial, step: Step) -> str:
             f"queue {_milliseconds(step.use.queue_seconds)} compute {_milliseconds(step.use.compute_seconds)} ms"
         )
     return f"{'  '.join(parts)}  {step.verdict.name}"
+
+
+def _against_allowed(counts: Counts, ceiling_seconds: float) -> str:
+    allowed = ALLOWED_BAD_SHARE * counts.total
+    return f"{counts.bad_at_most:,} of {counts.total:,} over {ceiling_seconds * 1e3:g} ms (allowed {allowed:.0f})"
 
 
 def _milliseconds(seconds: float | None) -> str:
@@ -84,7 +89,7 @@ def news(before: Study | None, after: Study) -> Iterator[tuple[str, str]]:
             if trial.proposal is not None:
                 yield "reason", trial.proposal.reason
         for step in trial.steps[len(old.steps) if old is not None else 0 :]:
-            yield "step", step_line(after, trial, step)
+            yield "step", step_line(after, step)
             yield "verdict", step.judgement.reason
         if old is not None and trial.voids > old.voids and len(trial.steps) == len(old.steps):
             yield "verdict", trial.reason

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from autotuner.domain import confirmation, procedure, rollout
 from autotuner.domain.configuration import fingerprint, read_configuration, with_configuration
-from autotuner.domain.diagnosis import hopeless
+from autotuner.domain.diagnosis import hopeless, unlike_production
 from autotuner.domain.dispersion import with_learnt_dispersion
 from autotuner.domain.evidence import NONE
 from autotuner.domain.judgement import Counts, Verdict
@@ -212,6 +212,9 @@ def _after_baseline(study: Study, trial: Trial, seen: Observation) -> Decision:
     reason = hopeless(study, trial)
     if reason:
         return ending(study, Outcome.KEPT, reason, seen.at)
+    reason = unlike_production(study, trial)
+    if reason:
+        return ending(study, Outcome.INCONCLUSIVE, reason, seen.at)
     study = with_learnt_dispersion(replace(study, control_baseline=_control(steps)))
     return Decision(
         entered(study, "baseline measured", seen.at), None, "the baseline is known; the search begins"
