@@ -127,7 +127,7 @@ def test_counts_that_cannot_be_are_refused(numbers: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize(
     "terms", [{"dispersion": 0.9}, {"dispersion": math.nan}, {"allowed": 1.0}, {"error_ceiling": 0.0}]
 )
-def test_terms_out_of_range_are_refused_by_name(terms: dict[str, float]) -> None:
+def test_terms_out_of_range_are_refused_by_name(terms: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(terms))):
         _judged(_bad(10, 0), **terms)
 
@@ -157,7 +157,7 @@ def test_an_accepted_canary_is_below_what_is_allowed(total: int, bad: int, faile
         assert found.estimate > 0.01 or failed > 0.001 * total
 
 
-# Calibration, on fewer runs than the benchmark: each limit is the target plus three standard errors of a binomial share.
+# Calibration on fewer runs than the benchmark: a limit is its target plus three standard errors of a binomial share.
 RUNS = 300
 
 

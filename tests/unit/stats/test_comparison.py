@@ -40,7 +40,8 @@ def test_more_bad_requests_of_the_control_always_speak_more_for_a_shared_cause()
 
 @pytest.mark.parametrize("factor", [2.0, 5.0])
 def test_over_dispersed_counts_decide_less(factor: float) -> None:
-    counts = (Share(20, 500), Share(0, 500), HEALTHY)
-    plain = log_odds_shared(*counts, ALLOWED)
-    divided = log_odds_shared(*(one.scaled(factor) for one in counts), ALLOWED)
+    canary, control = Share(20, 500), Share(0, 500)
+    plain = log_odds_shared(canary, control, HEALTHY, ALLOWED)
+    scaled = [one.scaled(factor) for one in (canary, control, HEALTHY)]
+    divided = log_odds_shared(scaled[0], scaled[1], scaled[2], ALLOWED)
     assert plain < divided < 0
