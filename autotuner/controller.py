@@ -17,6 +17,7 @@ from datetime import timedelta
 from autotuner.domain.configuration import ModelConfig, fingerprint, with_configuration
 from autotuner.domain.lifecycle import absorb, next_step
 from autotuner.domain.observation import ActionResult, Decision, Observation
+from autotuner.domain.space import why_done
 from autotuner.domain.study import (
     Action,
     Load,
@@ -218,8 +219,10 @@ class Controller:
 
     def _propose(self, study: Study) -> ActionResult:
         proposal = self._outside.proposers(study.plan).propose(study)
-        reason = proposal.reason if proposal else "the sampler found nothing worth another trial"
-        return ActionResult(self._clock.now(), True, reason, proposal=proposal)
+        if proposal is not None:
+            return ActionResult(self._clock.now(), True, proposal.reason, proposal=proposal)
+        reason = why_done(study) or "the sampler found nothing worth another trial"
+        return ActionResult(self._clock.now(), True, reason)
 
     def _load(self, study: Study, action: Load | Restore, sequence: int) -> ActionResult | None:
         key = (study.id, sequence)
@@ -253,6 +256,12 @@ class Controller:
             return None
         self._grants[target] = grant
         return grant
+
+    def leave(self) -> None:
+        """Give every lease back, so that the next worker need not wait until they expire."""
+        for target, grant in list(self._grants.items()):
+            self._leases.release(grant)
+            self._grants.pop(target, None)
 
     def lost(self, target: str) -> None:
         """Drop the lease on a target that turned out to be somebody else's."""

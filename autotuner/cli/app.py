@@ -8,7 +8,6 @@ import typer
 
 from autotuner import __version__
 from autotuner.cli import database, work
-from autotuner.cli.demo import demo
 from autotuner.cli.invocation import CommandLine, start
 
 app = typer.Typer(
@@ -41,5 +40,3 @@ def root(
 
 app.add_typer(database.commands, name="db")
 app.command()(work.worker)
-
-app.command(name="demo")(demo)

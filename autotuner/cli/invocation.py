@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -14,9 +16,9 @@ from typer.core import TyperGroup
 
 from autotuner.bootstrap import Application, application
 from autotuner.cli.exits import Exit, exit_code_for
-from autotuner.errors import AutotunerError
+from autotuner.errors import AutotunerError, Refused
 from autotuner.settings import Settings, read_settings
-from autotuner.telemetry.logs import start_logging, starred
+from autotuner.telemetry.logs import starred, start_logging
 
 
 @dataclass
@@ -64,8 +66,20 @@ Json = Annotated[
 ]
 
 
+LAZY = {"demo": "autotuner.cli.demo", "sweep": "autotuner.cli.sweep"}
+"""Commands that need the sandbox's parts, by name: imported only when they are asked for."""
+
+
 class CommandLine(TyperGroup):
     """The root of all commands: an error becomes one sentence and an exit code (see `cli.exits`)."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return every command's name, those of the sandbox last."""
+        return [*super().list_commands(ctx), *LAZY]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, imported now if it is one of the sandbox's."""
+        return _lazy(cmd_name) if cmd_name in LAZY else super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command and translate what it raises."""
@@ -100,3 +114,22 @@ def start(context: typer.Context, debug: bool) -> None:
     context.obj = invocation
     settings = invocation.settings()
     start_logging("DEBUG" if debug else settings.log_level, settings.log_format)
+
+
+@functools.cache
+def _lazy(name: str) -> Any:
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    try:
+        function = getattr(importlib.import_module(LAZY[name]), name)
+    except ImportError as error:
+        function = _absent(name, error.name or "")
+    single.command(name)(function)
+    return typer.main.get_command(single)
+
+
+def _absent(name: str, missing: str) -> Callable[[], None]:
+    def refuse() -> None:
+        raise Refused(f"`autotuner {name}` needs {missing}: install it with pip install 'autotuner[sandbox]'")
+
+    refuse.__doc__ = "Not installed: needs pip install 'autotuner[sandbox]'."
+    return refuse

@@ -26,7 +26,7 @@ def stopped_by_signals() -> Iterator[threading.Event]:
     """Yield an event that SIGTERM or SIGINT sets; a second signal of the kind does what it always does."""
     stop = threading.Event()
 
-    def asked(number: int, frame: FrameType | None) -> None:
+    def asked(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
         # In a thread: the main thread may be inside the event it would have to lock.
         threading.Thread(target=stop.set, name="stopping").start()

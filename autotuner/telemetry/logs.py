@@ -15,9 +15,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, TextIO
 
-_BOUND: ContextVar[Mapping[str, object]] = ContextVar("autotuner_log_fields", default={})
+_NONE: Mapping[str, object] = MappingProxyType({})
+_BOUND: ContextVar[Mapping[str, object]] = ContextVar("autotuner_log_fields", default=_NONE)
 
 _OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
 """What every record has; any other attribute is a field."""
