@@ -6,6 +6,7 @@ is called only at looks where some evidence is near its threshold, since it says
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -220,3 +221,9 @@ def _blame(name: str, levels: Levels) -> list[Row]:
             figure = f"{label}: canary alone at {100 * burst:.0f} %, median slow until REJECT"
             found.append(Row(figure, "–", f"{slow:.0f} slow", None))
     return found
+
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import main
+
+    sys.exit(main(["verdict"]))
