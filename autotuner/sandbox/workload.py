@@ -13,12 +13,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
+from pydantic import Field, StrictInt, model_validator
 
 from autotuner.domain.configuration import MAX_DELAY_MICROSECONDS, Configuration
 from autotuner.errors import InvalidInput
 from autotuner.sandbox.arrivals import KINDS, Arrivals, describe
+from autotuner.sections import Section, parse_yaml, validated
 
 DEFAULT_WORKLOAD = "small-vision"
 SUFFIX = ".yaml"
@@ -35,12 +35,6 @@ class ModelKind(StrEnum):
 
     EMULATED_GPU = "emulated-gpu"
     ONNX = "onnx"
-
-
-class Section(BaseModel):
-    """A part of the file. Each field's description says in words what is allowed there: errors quote it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Incumbent(Section):
@@ -229,24 +223,12 @@ class Workload(Section):
 
 def load_workload(path_or_name: str | Path) -> Workload:
     """The workload of a file, or of a name that `workload_names` lists. Raises InvalidInput."""
-    text = _read(path_or_name)
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InvalidInput("workload", str(path_or_name), f"a YAML file; {error}") from error
-    return parse_workload(content)
+    return parse_workload(parse_yaml(_read(path_or_name), "workload", str(path_or_name)))
 
 
 def parse_workload(content: object) -> Workload:
     """The workload that parsed YAML describes. Raises InvalidInput."""
-    if not isinstance(content, Mapping):
-        raise InvalidInput(
-            "workload", content, f"a mapping with the fields {', '.join(Workload.model_fields)}"
-        )
-    try:
-        return Workload.model_validate(content)
-    except ValidationError as error:
-        raise _first_problem(error) from error
+    return validated(Workload, content, "workload")
 
 
 def workload_names() -> tuple[str, ...]:
@@ -263,41 +245,6 @@ def _read(path_or_name: str | Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         allowed = f"the path of a readable file, or one of: {', '.join(workload_names())}"
         raise InvalidInput("workload", str(path_or_name), allowed) from error
-
-
-def _first_problem(error: ValidationError) -> InvalidInput:
-    """The first of pydantic's findings in our words."""
-    problem = error.errors(include_url=False)[0]
-    place = [part for part in problem["loc"] if part != "[key]"]
-    field = ".".join(map(str, place))
-    section = _section([str(part) for part in place[:-1]])
-    if problem["type"] == "extra_forbidden":
-        return InvalidInput(field, problem["input"], f"one of the fields {', '.join(section.model_fields)}")
-    value = None if problem["type"] == "missing" else problem["input"]
-    allowed = _allowed([str(part) for part in place]) or problem["msg"]
-    return InvalidInput(field, value, f"{allowed} (required)" if problem["type"] == "missing" else allowed)
-
-
-def _section(path: list[str]) -> type[Section]:
-    """The section that a path of field names leads to, as far as it is one."""
-    section: type[Section] = Workload
-    for name in path:
-        field = section.model_fields.get(name)
-        kinds = [] if field is None else [field.annotation, *getattr(field.annotation, "__args__", ())]
-        nested = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)]
-        if not nested:
-            break
-        section = nested[0]
-    return section
-
-
-def _allowed(path: list[str]) -> str | None:
-    """The description of the innermost field on the path."""
-    for length in range(len(path), 0, -1):
-        field = _section(path[: length - 1]).model_fields.get(path[length - 1])
-        if field is not None:
-            return field.description
-    return None
 
 
 def _description(field: str) -> str:

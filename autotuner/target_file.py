@@ -1,0 +1,273 @@
+"""The target file: one model on static endpoints, its promise to users, and how it is to be tuned.
+
+Written by people, checked before anything is stored or touched; `examples/target.yaml` explains every field.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, create_model, model_validator
+
+from autotuner.domain.configuration import MAX_DELAY_MICROSECONDS
+from autotuner.domain.slo import SloBudget
+from autotuner.domain.study import Approval, Pace, StudyPlan
+from autotuner.domain.target import Gateway, Limits, Objective, Replica, Target
+from autotuner.errors import InvalidInput
+from autotuner.sections import FRACTION, Section, parse_yaml, read_file, validated
+
+SAMPLERS = ("tpe", "gp")
+TARGET_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
+WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$"
+DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)")
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+LONGEST = timedelta(days=7)
+
+
+def _duration(value: object) -> timedelta:
+    """The duration that a text with its unit means. Raises ValueError."""
+    found = DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("not a duration")
+    duration = timedelta(seconds=float(found[1]) * UNITS[found[2]])
+    if not timedelta(0) < duration <= LONGEST:
+        raise ValueError("out of range")
+    return duration
+
+
+def _url(value: str) -> str:
+    """The URL without a slash at its end. Raises ValueError."""
+    parts = urlsplit(value)
+    usable = parts.scheme in ("http", "https") and parts.hostname and parts.username is None
+    if not usable or parts.port == 0 or parts.query or parts.fragment or re.search(r"\s", value):
+        raise ValueError("not a URL")
+    return value.rstrip("/")
+
+
+Url = Annotated[
+    str,
+    AfterValidator(_url),
+    Field(description="a URL with its host: http://HOST:PORT or https://…, without user, password or query"),
+]
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+DURATION_ALLOWED = "a duration above 0 with its unit, up to 7 days: 500ms, 30s, 5m or 2h"
+
+
+class ReplicaSection(Section):
+    """One Triton server."""
+
+    name: str = Field(
+        pattern=WORD,
+        description="the replica's name at the gateway: letters, digits, dot, hyphen, underscore",
+    )
+    url: Url
+    metrics: Url
+
+    def replica(self) -> Replica:
+        """The replica in the domain's words."""
+        return Replica(self.name, self.url, self.metrics)
+
+
+class GatewaySection(Section):
+    """The Envoy in front."""
+
+    admin: Url
+    runtime_prefix: str = Field(
+        pattern=WORD, description="the route's runtime_key_prefix: letters, digits, dot, hyphen, underscore"
+    )
+    total_weight: int = Field(
+        default=1000,
+        ge=100,
+        le=1_000_000,
+        description="a whole number, 100 to 1000000: what the weights add up to",
+    )
+
+
+class SloSection(Section):
+    """The promise to users."""
+
+    p99_ms: float = Field(gt=0, le=600_000, description="milliseconds above 0, up to 600000")
+    error_ratio: float = Field(
+        default=0.001, gt=0, le=0.01, description="a fraction above 0, up to 0.01", json_schema_extra=FRACTION
+    )
+    max_canary_share: float = Field(
+        default=0.5, gt=0, le=0.95, description="a fraction above 0, up to 0.95", json_schema_extra=FRACTION
+    )
+    harm_budget_requests: int = Field(
+        default=500, ge=1, le=1_000_000_000, description="a whole number of requests, at least 1"
+    )
+    reason: str = Field(default="", max_length=1000, description="a text of at most 1000 characters")
+
+
+class LimitsSection(Section):
+    """How far tuning may go."""
+
+    instance_count: int = Field(ge=1, le=1000, description="a whole number, 1 to 1000")
+    max_queue_delay_microseconds: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_DELAY_MICROSECONDS,
+        description=f"a whole number, 0 to {MAX_DELAY_MICROSECONDS}; left out: as long as the p99 ceiling",
+    )
+    preferred_batch_sizes: tuple[tuple[Annotated[StrictInt, Field(ge=1)], ...], ...] | None = Field(
+        default=None,
+        min_length=1,
+        strict=False,
+        description="a list of lists of whole batch sizes from 1, [] for none; left out: powers of two and their pairs",
+    )
+    memory_headroom: float = Field(
+        default=0.10, ge=0, lt=1, description="a fraction from 0 to below 1", json_schema_extra=FRACTION
+    )
+
+
+PaceSection: type[Section] = create_model(
+    "PaceSection",
+    __base__=Section,
+    **{
+        each.name: (Duration | None, Field(default=None, description=DURATION_ALLOWED))
+        for each in fields(Pace)
+    },
+)  # type: ignore[call-overload]
+"""How long each part of a study may take; what is left out is as `domain.study.Pace` has it."""
+
+
+class StudySection(Section):
+    """How a study goes about it."""
+
+    max_trials: int = Field(default=12, ge=1, le=1000, description="a whole number, 1 to 1000")
+    ramp_steps: int = Field(default=6, ge=2, le=50, description="a whole number, 2 to 50")
+    minimum_gain: float = Field(
+        default=0.05, ge=0, le=10, description="a fraction from 0: 0.05 is 5 %", json_schema_extra=FRACTION
+    )
+    max_voids: int = Field(default=2, ge=0, le=100, description="a whole number, 0 to 100")
+    approval: Approval = Field(
+        default=Approval.AUTOMATIC, strict=False, description=f"one of: {', '.join(Approval)}"
+    )
+    sampler: str = Field(
+        default="tpe", pattern=f"^({'|'.join(SAMPLERS)})$", description=f"one of: {', '.join(SAMPLERS)}"
+    )
+    seed: int = Field(default=0, ge=0, le=2**31, description="a whole number from 0")
+    pace: PaceSection = Field(default=PaceSection(), description="a section of durations")  # type: ignore[valid-type]
+
+    def made_pace(self) -> Pace:
+        """The pace, what is left out as it is by default."""
+        return Pace(**self.pace.model_dump(exclude_none=True))
+
+
+class CostSection(Section):
+    """What a replica costs."""
+
+    replica_per_hour: float = Field(gt=0, le=1_000_000, description="an amount above 0, up to 1000000")
+    currency: str = Field(
+        default="USD", pattern="^[A-Z]{3}$", description="three capital letters, such as USD"
+    )
+
+
+class TargetFile(Section):
+    """One target file."""
+
+    name: str = Field(pattern=TARGET_NAME, description="lower-case letters, digits and hyphens, up to 63")
+    model: str = Field(min_length=1, max_length=255, description="the model's name in Triton")
+    stable: tuple[ReplicaSection, ...] = Field(
+        min_length=1, strict=False, description="a list of at least one replica: {name, url, metrics}"
+    )
+    canary: ReplicaSection = Field(description="a replica: {name, url, metrics}")
+    gateway: GatewaySection = Field(description="a section with admin and runtime_prefix")
+    slo: SloSection = Field(description="a section with p99_ms")
+    limits: LimitsSection = Field(description="a section with instance_count")
+    objective: Objective = Field(
+        default=Objective.CAPACITY, strict=False, description=f"one of: {', '.join(Objective)}"
+    )
+    study: StudySection = Field(default=StudySection(), description="a section of study settings")
+    cost: CostSection | None = Field(default=None, description="a section with replica_per_hour")
+    note: str = Field(default="", max_length=1000, description="a text of at most 1000 characters")
+
+    @model_validator(mode="after")
+    def _checked_together(self) -> Self:
+        self._check_replicas()
+        self._check_delay()
+        self._check_pace()
+        return self
+
+    def _check_replicas(self) -> None:
+        """Each replica is another server: a canary that is production would expose everybody."""
+        places = [(f"stable.{number}", replica) for number, replica in enumerate(self.stable)]
+        places.append(("canary", self.canary))
+        for position, (place, replica) in enumerate(places):
+            for earlier, other in places[:position]:
+                for field in ("name", "url", "metrics"):
+                    if getattr(replica, field) == getattr(other, field):
+                        allowed = (
+                            f"another {field} than that of {earlier}: each replica is a server of its own"
+                        )
+                        raise InvalidInput(f"{place}.{field}", getattr(replica, field), allowed)
+
+    def _check_delay(self) -> None:
+        longest = self.limits.max_queue_delay_microseconds
+        if longest is not None and longest > self._ceiling_microseconds:
+            allowed = f"at most slo.p99_ms, {self._ceiling_microseconds} microseconds"
+            raise InvalidInput("limits.max_queue_delay_microseconds", longest, allowed)
+
+    def _check_pace(self) -> None:
+        pace = self.study.made_pace()
+        for name in ("step_minimum", "production_window"):
+            if getattr(pace, name) > pace.step_limit:
+                allowed = f"at most study.pace.step_limit, {pace.step_limit.total_seconds():g} s"
+                raise InvalidInput(f"study.pace.{name}", f"{getattr(pace, name).total_seconds():g}s", allowed)
+
+    @property
+    def _ceiling_microseconds(self) -> int:
+        return int(self.slo.p99_ms * 1000)
+
+    def target(self) -> Target:
+        """The target in the domain's words."""
+        longest = self.limits.max_queue_delay_microseconds
+        delay = longest if longest is not None else min(self._ceiling_microseconds, MAX_DELAY_MICROSECONDS)
+        return Target(
+            name=self.name,
+            model=self.model,
+            stable=tuple(replica.replica() for replica in self.stable),
+            canary=self.canary.replica(),
+            gateway=Gateway(self.gateway.admin, self.gateway.runtime_prefix, self.gateway.total_weight),
+            limits=Limits(
+                max_instance_count=self.limits.instance_count,
+                max_queue_delay_microseconds=delay,
+                preferred_batch_sizes=self.limits.preferred_batch_sizes,
+                memory_headroom=self.limits.memory_headroom,
+            ),
+            objective=self.objective,
+            note=self.note,
+            replica_cost_per_hour=self.cost.replica_per_hour if self.cost else None,
+            currency=self.cost.currency if self.cost else "USD",
+        )
+
+    def budget(self, actor: str, reason: str = "") -> SloBudget:
+        """The SLO budget, set by `actor`; the store gives it its version."""
+        return SloBudget(
+            p99_ceiling_seconds=self.slo.p99_ms / 1000,
+            error_ratio_ceiling=self.slo.error_ratio,
+            max_canary_share=self.slo.max_canary_share,
+            harm_budget_requests=self.slo.harm_budget_requests,
+            actor=actor,
+            reason=reason or self.slo.reason,
+        )
+
+    def plan(self, slo: SloBudget) -> StudyPlan:
+        """The plan of a study under `slo`, the version of the budget that is in force."""
+        settings: dict[str, Any] = self.study.model_dump(exclude={"pace"})
+        return StudyPlan(target=self.target(), slo=slo, pace=self.study.made_pace(), **settings)
+
+
+def load_target_file(path: Path) -> TargetFile:
+    """Return the content of a target file. Raises InvalidInput, telling every field that cannot be used."""
+    return parse_target_file(parse_yaml(read_file(path, "target file"), "target file", str(path)))
+
+
+def parse_target_file(content: object) -> TargetFile:
+    """Return what parsed YAML says about a target. Raises InvalidInput."""
+    return validated(TargetFile, content, "target file")
