@@ -1,0 +1,146 @@
+"""The few SVG shapes and scales that the report's charts are drawn with.
+
+Colours are classes, never values: the page's style sheet gives them one value in light and one in dark. Markup is
+made by `Markup.format` alone, which escapes whatever is put into it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from autotuner.domain.judgement import Verdict
+
+SHAPES: dict[Verdict, Markup] = {
+    Verdict.ACCEPT: Markup('<circle class="{}" cx="{x:.1f}" cy="{y:.1f}" r="{r:.1f}"/>'),
+    Verdict.REJECT: Markup(
+        '<path class="{}" d="M{left:.1f} {top:.1f} L{right:.1f} {bottom:.1f} M{right:.1f} {top:.1f} '
+        'L{left:.1f} {bottom:.1f}"/>'
+    ),
+    Verdict.INCONCLUSIVE: Markup(
+        '<path class="{}" d="M{x:.1f} {top:.1f} L{right:.1f} {bottom:.1f} L{left:.1f} {bottom:.1f} Z"/>'
+    ),
+    Verdict.VOID: Markup('<rect class="{}" x="{left:.1f}" y="{top:.1f}" width="{d:.1f}" height="{d:.1f}"/>'),
+}
+"""A shape for each verdict, so that none depends on its colour: disc, cross, triangle, hollow square."""
+
+
+def mark(verdict: Verdict, x: float, y: float, radius: float) -> Markup:
+    """Return the shape of a verdict around the point (x, y)."""
+    box = {"left": x - radius, "right": x + radius, "top": y - radius, "bottom": y + radius}
+    return SHAPES[verdict].format(f"mark mark-{verdict}", x=x, y=y, r=radius, d=2 * radius, **box)
+
+
+def icon(verdict: Verdict) -> Markup:
+    """Return the shape of a verdict as a small picture beside its name."""
+    return Markup('<svg class="icon" viewBox="0 0 16 16" aria-hidden="true">{}</svg>').format(
+        mark(verdict, 8.0, 8.0, 5.0)
+    )
+
+
+def text(x: float, y: float, words: str, css: str = "", anchor: str = "start") -> Markup:
+    """Return words at a place; anchor is `start`, `middle` or `end`."""
+    return Markup('<text x="{:.1f}" y="{:.1f}" class="{}" text-anchor="{}">{}</text>').format(
+        x, y, css, anchor, words
+    )
+
+
+def line(x1: float, y1: float, x2: float, y2: float, css: str) -> Markup:
+    """Return a straight line."""
+    return Markup('<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" class="{}"/>').format(
+        x1, y1, x2, y2, css
+    )
+
+
+def rectangle(x: float, y: float, width: float, height: float, css: str) -> Markup:
+    """Return a filled rectangle; a negative extent is drawn as none."""
+    return Markup('<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" class="{}"/>').format(
+        x, y, max(0.0, width), max(0.0, height), css
+    )
+
+
+def polyline(points: Iterable[tuple[float, float]], css: str) -> Markup:
+    """Return a line through `points` in pixels."""
+    return Markup('<polyline points="{}" class="{}"/>').format(
+        " ".join(f"{x:.1f},{y:.1f}" for x, y in points), css
+    )
+
+
+def titled(title: str, content: Markup) -> Markup:
+    """Return `content` as a group whose title a pointer shows."""
+    return Markup("<g><title>{}</title>{}</g>").format(title, content)
+
+
+def document(name: str, width: float, height: float, title: str, description: str, body: Markup) -> Markup:
+    """Return a whole picture with an accessible name and description; `name` is unique on the page."""
+    return Markup(
+        '<svg class="chart" viewBox="0 0 {:.0f} {:.0f}" role="img" aria-labelledby="{}-t" aria-describedby="{}-d">'
+        '<title id="{}-t">{}</title><desc id="{}-d">{}</desc>{}</svg>'
+    ).format(width, height, name, name, name, title, name, description, body)
+
+
+def joined(parts: Iterable[Markup]) -> Markup:
+    """Return all parts one after the other."""
+    return Markup("").join(parts)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Where a value lies between two pixels. Logarithmic needs low > 0."""
+
+    low: float
+    high: float
+    first_pixel: float
+    last_pixel: float
+    logarithmic: bool = False
+
+    def at(self, value: float) -> float:
+        """Return the pixel of `value`, held within the scale."""
+        held = min(max(value, self.low), self.high)
+        if self.logarithmic:
+            share = math.log(held / self.low) / math.log(self.high / self.low)
+        else:
+            share = (held - self.low) / (self.high - self.low)
+        return self.first_pixel + share * (self.last_pixel - self.first_pixel)
+
+    def ticks(self, about: int) -> list[float]:
+        """Return about as many round values on the scale as asked for."""
+        if self.logarithmic:
+            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            round_values = [m * 10.0**d for d in decades for m in (1, 2, 5)]
+            found = [v for v in round_values if self.low <= v <= self.high]
+            if len(found) >= 3:
+                return found
+        return linear_ticks(self.low, self.high, about)
+
+
+def linear_ticks(low: float, high: float, about: int) -> list[float]:
+    """Return multiples of 1, 2 or 5 times a power of ten between `low` and `high`."""
+    step = _round_step((high - low) / max(1, about))
+    first = math.ceil(low / step - 1e-9)
+    return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _round_step(raw: float) -> float:
+    power = 10.0 ** math.floor(math.log10(raw))
+    return power * next(m for m in (1, 2, 5, 10) if raw <= m * power * (1 + 1e-9))
+
+
+def around(
+    values: Iterable[float], first_pixel: float, last_pixel: float, *, from_zero: bool = False
+) -> Scale:
+    """Return a linear scale that holds `values` with some air around them; `values` must not be empty."""
+    known = list(values)
+    low, high = min(known), max(known)
+    air = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
+    bottom = 0.0 if from_zero else max(0.0, low - air)
+    return Scale(bottom, high + air, first_pixel, last_pixel)
+
+
+def around_logarithmic(values: Iterable[float], first_pixel: float, last_pixel: float) -> Scale:
+    """Return a logarithmic scale that holds the positive `values` with some air; there must be one."""
+    known = [value for value in values if value > 0]
+    return Scale(min(known) / 1.7, max(known) * 1.3, first_pixel, last_pixel, logarithmic=True)
