@@ -36,9 +36,10 @@ CONNECT_TIMEOUT = timedelta(seconds=5)
 SHORTEST_ROUTE_TIMEOUT = timedelta(seconds=1)
 LONGEST_ROUTE_TIMEOUT = timedelta(seconds=30)
 
-# Above anything an open loop can pile up here (600 requests/s for the longest timeout would be 18,000); the
-# process's limit on open files comes first.
-CONCURRENCY_LIMIT = 100_000
+# Requests and connections one replica may have at once; more are answered with a 503 and counted as failed. Far
+# above what a replica within its ceiling ever has (rate × ceiling), and low enough that a machine which was too
+# busy for a while recovers: without a limit every late request costs a new connection and makes the next ones late.
+CONCURRENCY_LIMIT = 512
 
 # A cluster name with a dot would be cut at the dot when Envoy makes labels of statistic names.
 REPLICA_NAME = re.compile(r"[A-Za-z0-9_-]+")
