@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotuner.domain.configuration import ModelConfig, read_configuration
 from autotuner.domain.lifecycle import absorb, next_step
 from autotuner.domain.observation import ActionResult, Decision, Observation
 from autotuner.domain.slo import SloBudget
-from autotuner.domain.study import UNKNOWN_DISPERSION, Action, Propose, Study, StudyPlan, Wish
+from autotuner.domain.study import UNKNOWN_DISPERSION, Action, Phase, Propose, Study, StudyPlan, Wish
 from autotuner.domain.target import Target
-from autotuner.errors import AutotunerError
+from autotuner.errors import AutotunerError, InvalidInput, Refused
 from autotuner.ports import Clock, JournalEntry, Proposer, Store
 from autotuner.records import digest, from_record, to_record
 
@@ -59,9 +60,30 @@ def register_target(
     return store.save_target(target, slo, actor, reason, clock.now())
 
 
-def ask(store: Store, clock: Clock, study_id: str, wish: Wish, actor: str, reason: str) -> None:
-    """Record an operator's wish for a study; its next tick obeys. Raises NotFound, Conflict."""
-    store.set_wish(study_id, wish, actor, reason, clock.now())
+def ask(store: Store, clock: Clock, study_id: str, wish: Wish, actor: str, reason: str) -> Study:
+    """Record an operator's wish for a study; its next tick obeys. Returns the study as it stands.
+
+    Raises NotFound; Conflict when it has ended; Refused when there is nothing (yet, or any more) to approve.
+    """
+    study = store.study(study_id)
+    if wish in (Wish.APPROVE, Wish.DISAPPROVE) and study.phase not in (Phase.APPROVAL, Phase.ENDED):
+        raise Refused(
+            f"study {study.id} is in phase {study.phase}: only a winner that waits for approval has one"
+        )
+    store.set_wish(study.id, wish, actor, reason, clock.now())
+    return study
+
+
+def check_model(target: Target, config: ModelConfig) -> None:
+    """Check a target's limits against the configuration its model is served with.
+
+    Raises InvalidInput for a preferred size no batch can have; Refused for a model that cannot be tuned.
+    """
+    largest = read_configuration(config).max_batch_size
+    for number, sizes in enumerate(target.limits.preferred_batch_sizes or ()):
+        if any(size > largest for size in sizes):
+            allowed = f"batch sizes up to the model's max_batch_size, {largest}"
+            raise InvalidInput(f"limits.preferred_batch_sizes.{number}", list(sizes), allowed)
 
 
 def replay(store: Store, study_id: str, proposers: Callable[[StudyPlan], Proposer]) -> Replay:

@@ -199,3 +199,6 @@ class Store(Protocol):
 
     def audit(self, limit: int = 100, subject: str | None = None) -> Sequence[AuditRecord]:
         """Return the newest audit records, newest first."""
+
+    def first_broken_audit(self) -> int | None:
+        """Return the number of the first audit record that does not fit the hash chain; None when all fit."""

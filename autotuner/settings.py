@@ -5,8 +5,11 @@ Each has a type, a unit, a default and a reason; settings that depend on one ano
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -17,6 +20,15 @@ PREFIX = "AUTOTUNER_"
 
 LONGEST_CALL_SECONDS = 5.0
 """No single call of an adapter within a tick takes longer than this (loads run beside the tick)."""
+
+
+def _person() -> str:
+    """User and host name; a process whose user has no name is known by its number."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
 class Settings(BaseSettings):
@@ -31,13 +43,20 @@ class Settings(BaseSettings):
     )
     holder: str = Field(
         default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}",
+        min_length=1,
         description="Name of this process in leases and in the audit. Default: host name and process id.",
+    )
+    actor: str = Field(
+        default_factory=_person,
+        min_length=1,
+        description="Who is recorded as having asked for what this process does. Default: user and host name.",
     )
     lease_seconds: float = Field(
         15.0,
         gt=0,
         description="Seconds after which another worker takes over a target whose worker went silent. "
-        "Shorter is quicker after a crash, longer survives a slower database.",
+        "Shorter is quicker after a crash, longer survives a slower database. "
+        f"At least {2 * LONGEST_CALL_SECONDS:g}: a lease must outlive the slowest tick.",
     )
     threads: int = Field(
         16, ge=2, description="Threads that read servers and load models beside the ticks of this process."
@@ -55,12 +74,34 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _lease_outlives_a_tick(self) -> Settings:
-        if self.lease_seconds < 2 * LONGEST_CALL_SECONDS:
-            raise ValueError(
-                f"lease_seconds must be at least {2 * LONGEST_CALL_SECONDS:g}: "
-                "a lease must outlive the slowest tick of the worker that holds it"
-            )
+        least = 2 * LONGEST_CALL_SECONDS
+        if self.lease_seconds < least:
+            allowed = f"at least {least:g}: a lease must outlive the slowest tick of the worker that holds it"
+            raise InvalidInput(variable("lease_seconds"), self.lease_seconds, allowed)
         return self
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable, for help and documentation. default: as text; empty when there is none."""
+
+    name: str
+    description: str
+    default: str
+
+
+def variable(field: str) -> str:
+    """Return the environment variable of a setting."""
+    return f"{PREFIX}{field.upper()}"
+
+
+def variables() -> Iterator[Variable]:
+    """Yield every environment variable that is read into `Settings`, in order."""
+    for name, field in Settings.model_fields.items():
+        told = (
+            "" if field.default_factory is not None or isinstance(field.default, SecretStr) else field.default
+        )
+        yield Variable(variable(name), field.description or "", str(told))
 
 
 def read_settings() -> Settings:
@@ -68,6 +109,8 @@ def read_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        first = error.errors()[0]
-        name = PREFIX + "_".join(str(part) for part in first["loc"]).upper() if first["loc"] else PREFIX + "*"
-        raise InvalidInput(name, first.get("input"), first["msg"]) from error
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        value = "a secret" if name == "database_url" else first.get("input")
+        allowed = f"{Settings.model_fields[name].description} ({first['msg']})"
+        raise InvalidInput(variable(name), value, allowed) from error

@@ -152,7 +152,7 @@ class StudySection(Section):
         default="tpe", pattern=f"^({'|'.join(SAMPLERS)})$", description=f"one of: {', '.join(SAMPLERS)}"
     )
     seed: int = Field(default=0, ge=0, le=2**31, description="a whole number from 0")
-    pace: PaceSection = Field(default=PaceSection(), description="a section of durations")  # type: ignore[valid-type]
+    pace: PaceSection = Field(default=PaceSection(), description="a section of durations")
 
     def made_pace(self) -> Pace:
         """The pace, what is left out as it is by default."""

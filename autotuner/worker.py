@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from autotuner.controller import Controller, Tick
 from autotuner.errors import Conflict, Unavailable
 from autotuner.ports import Clock, Store
+from autotuner.telemetry.logs import bound
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +43,17 @@ class Worker:
     controller: Controller
     clock: Clock
     told: Callable[[str, Tick], None] | None = None
+    only: str | None = None
+    """The one study to advance; None for all."""
+    _known: bool = False
+    """Whether the database has ever said which studies are unfinished."""
     _courses: dict[str, _Course] = field(default_factory=dict)
 
     def run(self, stop: threading.Event, until_idle: bool = False) -> None:
         """Run until `stop` is set, or with `until_idle` until no study is unfinished."""
         while not stop.is_set():
             pause = self.turn()
-            if until_idle and not self._courses:
+            if until_idle and self._known and not self._courses:
                 return
             stop.wait(pause.total_seconds())
 
@@ -66,10 +71,11 @@ class Worker:
     def _refresh(self, now: datetime) -> None:
         """Learn which studies are unfinished; keep to the known ones while the database does not answer."""
         try:
-            unfinished = dict(self.store.unfinished())
+            unfinished = {s: t for s, t in self.store.unfinished() if self.only in (None, s)}
         except Unavailable as error:
             log.warning("database_unavailable", extra={"reason": str(error)})
             return
+        self._known = True
         for gone in self._courses.keys() - unfinished.keys():
             del self._courses[gone]
         for study_id, target in unfinished.items():
@@ -77,7 +83,8 @@ class Worker:
 
     def _advance(self, study_id: str, course: _Course) -> None:
         try:
-            tick = self.controller.tick(study_id, course.target)
+            with bound(study=study_id, target=course.target):
+                tick = self.controller.tick(study_id, course.target)
         except Conflict as error:
             log.warning("study_taken_over", extra={"study": study_id, "reason": str(error)})
             self.controller.lost(course.target)
