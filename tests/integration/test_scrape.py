@@ -248,6 +248,11 @@ def test_statistics_count_each_execution_once_with_its_compute_time(served: Rig)
 
 
 def test_device_and_requests_of_a_real_server_are_counted(served: Rig) -> None:
+    wait_until(
+        lambda: served.metrics.sample().servers["canary"].memory_used_bytes == 300e6,
+        within=timedelta(seconds=15),
+        what="a version loaded before has given its memory back",
+    )
     first = served.quiet()
     infer(served, 4, 20)
     rejected = served.send(["/v2/models/quick/infer"] * 3)

@@ -10,13 +10,13 @@ from datetime import timedelta
 
 import pytest
 
-from autotuner.adapters.scrape import ScrapedMetrics, source
+from autotuner.adapters.scrape import ScrapedMetrics, reading
 from autotuner.domain.measurement import Sample
 from autotuner.domain.target import Gateway, Replica, Target
 from tests.builders import START, ManualClock, a_target
 from tests.stub_server import Planned, StubServer
 
-DEADLINE = timedelta(seconds=0.4)
+DEADLINE = timedelta(seconds=1)
 MODEL = "vision"
 FAMILIES = ("request_success", "request_failure", "count", "exec_count")
 DURATIONS = ("queue", "compute_input", "compute_infer", "compute_output")
@@ -86,7 +86,7 @@ def test_a_look_reads_every_replica_at_both_places(servers: dict[str, StubServer
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (Planned(hang=True), "no answer within 0.4 s"),
+        (Planned(hang=True), "no answer within 1 s"),
         (Planned("no", 500), "HTTP 500"),
         (Planned("", 302, {"location": "/elsewhere"}), "HTTP 302"),
         (Planned("<html>sign in</html>\n"), "a web page instead of metrics"),
@@ -105,7 +105,7 @@ def test_a_server_that_cannot_be_read_is_absent_and_explained(
     servers["canary"].answers["/metrics"] = answer
     started = time.monotonic()
     sample = look(servers)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 3
     assert set(sample.servers) == {"stable-0"}
     assert set(sample.gateway) == {"stable-0", "canary"}
     assert words in sample.faults["canary"]
@@ -156,7 +156,7 @@ def test_without_statistics_by_batch_size_the_counters_are_still_good(servers: d
 def test_an_answer_without_end_is_cut_at_the_largest_size(
     servers: dict[str, StubServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "LARGEST_ANSWER_BYTES", 1000)
+    monkeypatch.setattr(reading, "LARGEST_ANSWER_BYTES", 1000)
     servers["canary"].answers["/metrics"] = Planned(triton_page() * 10)
     assert "more than 0.001 MB" in look(servers).faults["canary"]
 

