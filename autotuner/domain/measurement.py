@@ -32,10 +32,12 @@ class GatewayCounters:
     latency_sum_seconds: float
 
     def behind(self, earlier: GatewayCounters) -> bool:
-        """Say whether any counter is lower than it was: the gateway restarted or an old answer came back."""
+        """Say whether any counter is lower than it was: the gateway restarted or an old answer came back.
+
+        `ended` is left out: it may come from a gauge that is read a moment after the counters.
+        """
         pairs = [
             (self.sent, earlier.sent),
-            (self.ended, earlier.ended),
             (self.failed, earlier.failed),
             *zip(self.buckets, earlier.buckets, strict=False),
         ]
@@ -201,7 +203,7 @@ def _counts(first: Sample, last: Sample, name: str, ceiling_seconds: float) -> C
     failed = now.failed - then.failed
     unmeasured = now.failed_unmeasured - then.failed_unmeasured
     total = measured + unmeasured
-    failed = min(failed, total)
+    failed = min(max(failed, unmeasured), total)
     return Counts(
         total=total,
         bad_at_most=min(total, slow_at_most + failed),
