@@ -95,7 +95,7 @@ STRICT = Levels(accept_alpha=0.01, reject_alpha=0.05)
 """What promotion rests on. Rejecting stays as quick as in screening: a bad configuration must go within a dozen slow
 requests; one in twenty is rejected wrongly only at exactly the edge, and hardly any good one (q = 0.25 %) ever is."""
 
-SLOW_SHARE_OF_ALPHA = 0.8
+SLOW_SHARE_OF_ALPHA = 0.9
 """Of reject_alpha, spent on slow-or-failed; the rest on failures alone (their sum bounds the union)."""
 
 FEWEST_FAILURES = 3.0

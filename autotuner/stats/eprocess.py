@@ -38,10 +38,10 @@ BELOW_WEIGHT = 2.0
 """Bets on shares below c: Beta(1, 2/c), an exponential-like fall with mean c/2. Against c = 1 % and α = 1 % it needs
 580 requests without a bad one (the best single bet, on 0, needs 459) and a median of about 1,070 at a true 0.25 %."""
 
-ABOVE_SHAPE = 0.5
-ABOVE_WEIGHT = 0.1
-"""Bets on shares above c: Beta(½, 0.1/c), mostly on a small multiple of c, which is the usual way of being wrong, with
-a tail for the catastrophes; the first bad request alone is worth no more than a factor of about seven."""
+ABOVE_SHAPE = 1.0
+ABOVE_WEIGHT = 0.2
+"""Bets on shares above c: Beta(1, 0.2/c), about 5·c beyond it on average: a small multiple of what is allowed is the
+usual way of being wrong, and the first bad request alone is worth no more than a factor of about six."""
 
 
 def log_e_below(bad: ArrayLike, total: ArrayLike, boundary: float) -> Floats:
