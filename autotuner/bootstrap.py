@@ -27,6 +27,10 @@ from autotuner.settings import PREFIX, Settings
 from autotuner.worker import Worker
 
 
+THREADS = "autotuner-work"
+"""How the names of the threads beside the ticks begin."""
+
+
 def proposer_for(plan: StudyPlan) -> Proposer:
     """Return the proposer a plan names. Raises InvalidInput for a sampler that is not known."""
     return OptunaProposer(plan.sampler)
@@ -95,7 +99,7 @@ def application(settings: Settings) -> Application:
         store=PostgresStore(engine),
         leases=PostgresLeases(engine),
         clock=clock,
-        background=ThreadPoolExecutor(settings.threads, thread_name_prefix="autotuner"),
+        background=ThreadPoolExecutor(settings.threads, thread_name_prefix=THREADS),
         worlds=lambda target: world_of(target, clock),
         proposers=proposer_for,
         schema_is_current=lambda: is_current(engine),

@@ -7,14 +7,27 @@ from typing import Annotated
 import typer
 
 from autotuner import __version__
-from autotuner.cli import database, work
+from autotuner.cli import database, history, records, targets, tuning, work
 from autotuner.cli.invocation import CommandLine, start
+from autotuner.cli.wishes import WISHES, wish_command
+from autotuner.settings import variables
+
+ENVIRONMENT = "\n\n".join(
+    [
+        "Environment:",
+        *(
+            f"{each.name}: {each.description}" + (f" Default: {each.default}." if each.default else "")
+            for each in variables()
+        ),
+    ]
+)
 
 app = typer.Typer(
     cls=CommandLine,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Tunes NVIDIA Triton Inference Server on production traffic, under a p99 ceiling fixed before it starts.",
+    epilog=ENVIRONMENT,
 )
 
 
@@ -30,7 +43,7 @@ def root(
     debug: Annotated[
         bool, typer.Option("--debug", help="Log everything; show where an error comes from.")
     ] = False,
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 - its callback has answered before this runs
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
@@ -38,5 +51,14 @@ def root(
     start(context, debug)
 
 
+app.command(epilog=ENVIRONMENT)(tuning.tune)
+app.command(epilog=ENVIRONMENT)(work.worker)
+app.command()(history.history)
+app.command()(history.show)
+app.command()(records.replay)
+app.command()(records.export)
+app.command()(records.audit)
+for name in WISHES:
+    app.command(name)(wish_command(name))
+app.add_typer(targets.commands, name="target")
 app.add_typer(database.commands, name="db")
-app.command()(work.worker)

@@ -7,6 +7,7 @@ import functools
 import importlib
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -25,12 +26,13 @@ from autotuner.telemetry.logs import starred, start_logging
 class Invocation:
     """What a command needs of its surroundings; `typer.Context.obj` holds it. Tests pass one of their own.
 
-    opening: makes the application from settings. json: whether the command ends in one JSON object on standard
-    output. debug: whether errors show where they come from.
+    opening: makes the application from settings. event: makes what a command waits on until it is stopped.
+    json: whether the command ends in one JSON object on standard output. debug: whether errors show their origin.
     """
 
     opening: Callable[[Settings], Application] = application
     settings: Callable[[], Settings] = read_settings
+    event: Callable[[], threading.Event] = threading.Event
     json: bool = False
     debug: bool = False
 
@@ -131,5 +133,5 @@ def _absent(name: str, missing: str) -> Callable[[], None]:
     def refuse() -> None:
         raise Refused(f"`autotuner {name}` needs {missing}: install it with pip install 'autotuner[sandbox]'")
 
-    refuse.__doc__ = "Not installed: needs pip install 'autotuner[sandbox]'."
+    refuse.__doc__ = "Not installed: needs the extra `sandbox`."
     return refuse

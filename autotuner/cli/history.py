@@ -1,0 +1,91 @@
+"""`autotuner history` and `autotuner show`: what was tried, what was measured, and why it ended as it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from autotuner.cli.answers import study_object, summary_object, trial_object
+from autotuner.cli.evidence import study_text, trial_text
+from autotuner.cli.invocation import Json, of
+from autotuner.domain.study import Study, Trial
+from autotuner.errors import InvalidInput, NotFound
+from autotuner.ports import Store, StudySummary
+
+
+def history(
+    context: typer.Context,
+    target: Annotated[str | None, typer.Argument(help="Only studies of this target.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Studies shown at most, newest first.")] = 50,
+    json: Json = False,
+) -> None:
+    """List studies, newest first."""
+    invocation = of(context, json=json)
+    with invocation.opened() as app:
+        if target is not None:
+            app.store.target(target)
+        studies = app.store.studies(target, limit)
+    if json:
+        invocation.answer({"studies": [summary_object(study) for study in studies]})
+    elif not studies:
+        print("no study is recorded")
+    else:
+        Console(highlight=False, soft_wrap=True).print(_table(studies))
+
+
+def _table(studies: Iterable[StudySummary]) -> Table:
+    table = Table("study", "target", "started", "trials", "outcome", "reason")
+    for study in studies:
+        table.add_row(
+            study.id,
+            study.target,
+            f"{study.created_at:%Y-%m-%d %H:%M}",
+            str(study.trials),
+            study.outcome or study.phase,
+            study.reason,
+        )
+    return table
+
+
+def show(
+    context: typer.Context,
+    what: Annotated[
+        str, typer.Argument(metavar="STUDY|TRIAL", help="A study, `latest`, or a trial as STUDY/NUMBER.")
+    ],
+    json: Json = False,
+) -> None:
+    """Show a study, or all evidence behind the verdict of a trial."""
+    invocation = of(context, json=json)
+    with invocation.opened() as app:
+        study, trial = trial_named(app.store, what) if "/" in what else (app.store.study(what), None)
+    if json:
+        answer = study_object(study) if trial is None else {"study": study.id, **trial_object(study, trial)}
+        invocation.answer(answer)
+    else:
+        print("\n".join(study_text(study) if trial is None else trial_text(study, trial)))
+
+
+def trial_named(store: Store, text: str) -> tuple[Study, Trial]:
+    """Return the study and the trial that STUDY/NUMBER names. Raises InvalidInput, NotFound."""
+    name, slash, number = text.partition("/")
+    if not slash:
+        raise InvalidInput("TRIAL", text, "STUDY/NUMBER, or STUDY/winner")
+    study = store.study(name)
+    return study, _trial(study, number)
+
+
+def _trial(study: Study, number: str) -> Trial:
+    """Return a study's trial by its number as text, or its `winner`. Raises InvalidInput, NotFound."""
+    if number == "winner":
+        if study.winner is None:
+            raise NotFound("winner", study.id)
+        return study.trials[study.winner]
+    if not (number.isascii() and number.isdigit()):
+        raise InvalidInput("TRIAL", f"{study.id}/{number}", "STUDY/NUMBER, or STUDY/winner")
+    if int(number) >= len(study.trials):
+        raise NotFound("trial", f"{study.id}/{number}")
+    return study.trials[int(number)]
