@@ -50,6 +50,7 @@ class Ramp:
     """A trial's steps from level to level. knee: the highest accepted one, and the words beside it."""
 
     role: str
+    name: str
     points: tuple[Point, ...]
     knee: Point | None
     words: str
@@ -79,6 +80,8 @@ class Bar:
     role: str
     queue: float
     compute: float
+    load: str = ""
+    """Where the figures are from, if not from production's load."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,8 @@ def scatter(plot: Plot, size: Size) -> Markup:
     x = svg.around([p.x for p in plot.points], size.left, size.width - size.right)
     y = _vertical(plot, size)
     parts = [
-        *_ceiling(plot, size, y),
         *_grid(plot, size, x, y),
+        *_ceiling(plot, size, y),
         *(_ramp(ramp, x, y) for ramp in plot.ramps),
         *(_point(point, x, y) for point in plot.points),
         *(_knee(ramp, size, x, y, row) for row, ramp in enumerate(plot.ramps)),
@@ -179,31 +182,36 @@ def _knee(ramp: Ramp, size: Size, x: svg.Scale, y: svg.Scale, row: int) -> Marku
 
 ROW_HEIGHT = 42.0
 BAR_HEIGHT = 16.0
+LETTER_WIDTH = 6.8
+"""Of the small letters of the figures, generously."""
 
 
 def stacked(bars: Bars, size: Size) -> Markup:
     """Return bars as a picture: the label above each bar, its figures after it. There must be a bar."""
     longest = max(bar.queue + bar.compute for bar in bars.bars)
-    room = size.width - size.right - (150.0 if size is WIDE else 106.0)
-    scale = svg.Scale(0.0, longest or 1.0, 2.0, room)
-    rows = [_bar(bar, scale, number * ROW_HEIGHT) for number, bar in enumerate(bars.bars)]
+    words = max(len(_figures(bar)) for bar in bars.bars) * LETTER_WIDTH
+    scale = svg.Scale(0.0, longest or 1.0, 2.0, size.width - words - 8.0)
+    rows = [_bar(bar, scale, number * ROW_HEIGHT, size.width) for number, bar in enumerate(bars.bars)]
     height = len(rows) * ROW_HEIGHT + 4
     name = f"{bars.name}-{size.name}"
     return svg.document(name, size.width, height, bars.title, bars.description, svg.joined(rows))
 
 
-def _bar(bar: Bar, scale: svg.Scale, top: float) -> Markup:
+def _figures(bar: Bar) -> str:
+    return f"{figure(bar.queue)} + {figure(bar.compute)} ms{bar.load}"
+
+
+def _bar(bar: Bar, scale: svg.Scale, top: float, width: float) -> Markup:
     middle, end = scale.at(bar.queue), scale.at(bar.queue + bar.compute)
-    figures = f"{figure(bar.queue)} + {figure(bar.compute)} ms"
     css = f"bar-label words-{bar.role}" if bar.role else "bar-label"
     return svg.titled(
-        f"{bar.label}: {figure(bar.queue)} ms in queue, {figure(bar.compute)} ms in compute",
+        f"{bar.label}: {figure(bar.queue)} ms in queue, {figure(bar.compute)} ms in compute{bar.load}",
         svg.joined(
             [
-                svg.text(2, top + 14, bar.label, css),
+                svg.text(2, top + 14, bar.label, css, at_most=width - 4),
                 svg.rectangle(2, top + 20, middle - 2, BAR_HEIGHT, "queue"),
                 svg.rectangle(middle, top + 20, end - middle, BAR_HEIGHT, "compute"),
-                svg.text(end + 6, top + 33, figures, "tick"),
+                svg.text(end + 6, top + 33, _figures(bar), "tick"),
             ]
         ),
     )

@@ -36,7 +36,13 @@ class Picture:
     explanation: str
     pictures: tuple[Markup, ...]
     data: tables.Table
-    legend: str
+    ramps: tuple[tuple[str, str], ...] | None = None
+    """Role and name of each ramp drawn through the points; None for bars."""
+
+    @property
+    def is_scatter(self) -> bool:
+        """Whether points by verdict are drawn."""
+        return self.ramps is not None
 
 
 def render(study: Study, note: str) -> str:
@@ -56,13 +62,13 @@ def render(study: Study, note: str) -> str:
         note=note,
         headline=HEADLINES[study.outcome],
         outcome=str(study.outcome or "running"),
+        summary=tables.summary(study),
         comparison=tables.comparison(study),
         load=tables.shown_load(study),
         has_standing=benefit(study).incumbent is not None,
-        winner_title=series.winner_title(study),
         pictures=pictures(study),
         trials=tables.trials(study),
-        steps=[(_summary(trial), tables.steps(trial)) for trial in study.trials if trial.steps],
+        steps=[(trial, _summary(trial), tables.steps(trial)) for trial in study.trials if trial.steps],
         stages=tables.stages(study),
         promises=tables.promises(study),
         provenance=provenance(study, note),
@@ -97,16 +103,16 @@ def _harm(study: Study) -> Harm:
 
 def pictures(study: Study) -> tuple[Picture, ...]:
     """Return the page's charts, each with its data."""
-    bars = series.time_bars(study)
+    bars, latency, batch = series.time_bars(study), series.latency_plot(study), series.batch_plot(study)
     return (
         Picture(
             "Latency against throughput",
             "Every load level of every trial. What ran into the shaded part broke the ceiling. The horizontal place is "
             "the rate that really came in the window; the capacity written at a ring is the accepted share of traffic "
             "times the rate measured in the baseline.",
-            _scatter(series.latency_plot(study)),
+            _scatter(latency),
             tables.latency_data(study),
-            "points",
+            _ramps(latency),
         ),
         Picture(
             "Queue against compute",
@@ -114,17 +120,20 @@ def pictures(study: Study) -> tuple[Picture, ...]:
             "lowest level. Queue time is what the batching delay and a busy device cost; compute grows with the batch.",
             tuple(stacked(bars, size) for size in SIZES) if bars.bars else (),
             tables.time_data(study),
-            "bars",
         ),
         Picture(
             "Realised batch against throughput",
             "How many requests the server really ran at once. A configuration that cannot gather larger batches as "
             "traffic grows is the one that runs out first.",
-            _scatter(series.batch_plot(study)),
+            _scatter(batch),
             tables.batch_data(study),
-            "points",
+            _ramps(batch),
         ),
     )
+
+
+def _ramps(plot: Plot) -> tuple[tuple[str, str], ...]:
+    return tuple((ramp.role, ramp.name) for ramp in plot.ramps)
 
 
 def _scatter(plot: Plot) -> tuple[Markup, ...]:

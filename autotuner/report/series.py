@@ -48,7 +48,7 @@ def winner_title(study: Study) -> str:
     """Return what the winning trial's configuration is to be called."""
     if study.winner is None:
         return "best candidate"
-    return "winner" if study.outcome in (Outcome.PROMOTED, None) else "winner, not promoted"
+    return "winner" if study.outcome in (Outcome.PROMOTED, None) else "winner (not promoted)"
 
 
 def shown_step(study: Study, trial: Trial) -> Step | None:
@@ -87,7 +87,7 @@ def _ramp(study: Study, trial: Trial, role: str, name: str, points: dict[int, Po
     capacity = capacity_per_second(study, trial)
     words = f"{name}: {'≥ ' if trial.censored else ''}{whole(capacity)}/s"
     knee = points[accepted[-1]] if accepted else None
-    return Ramp(role, tuple(points[place] for place in drawn), knee, words)
+    return Ramp(role, name, tuple(points[place] for place in drawn), knee, words)
 
 
 def _points(trial: Trial, reading: Reading) -> dict[int, Point]:
@@ -105,7 +105,11 @@ def _plot(study: Study, reading: Reading, template: Plot, *, needs_value: bool) 
         ("incumbent", "incumbent", baseline(study)),
         ("winner", winner_title(study), winning_trial(study)),
     ]
-    ramps = [_ramp(study, t, role, name, drawn[t.number]) for role, name, t in named if t is not None]
+    ramps = [
+        _ramp(study, trial, role, name, drawn[trial.number])
+        for role, name, trial in named
+        if trial is not None and drawn[trial.number]
+    ]
     return Plot(
         name=template.name,
         title=template.title,
@@ -171,7 +175,7 @@ def _batch(step: Step) -> float | None:
 
 def time_bars(study: Study) -> Bars:
     """Mean time in queue and in compute of each trial whose server told them."""
-    best = winning_trial(study)
+    best, share = winning_trial(study), production_level(study.plan).share
     bars = []
     for trial in study.trials:
         step = shown_step(study, trial)
@@ -179,7 +183,10 @@ def time_bars(study: Study) -> Bars:
         if step is not None and times is not None:
             role = "winner" if best is not None and trial.configuration == best.configuration else ""
             label = f"#{trial.number} {trial.configuration.describe()}"
-            bars.append(Bar(label, role, times[0] * 1e3, times[1] * 1e3))
+            load = (
+                "" if abs(step.level.share - share) < SAME_SHARE else f", at {percent(step.level.share, 2)}"
+            )
+            bars.append(Bar(label, role, times[0] * 1e3, times[1] * 1e3, load))
     return Bars(
         name="times",
         title="Mean time in queue and in compute, by trial",

@@ -41,10 +41,19 @@ def icon(verdict: Verdict) -> Markup:
     )
 
 
-def text(x: float, y: float, words: str, css: str = "", anchor: str = "start") -> Markup:
-    """Return words at a place; anchor is `start`, `middle` or `end`."""
-    return Markup('<text x="{:.1f}" y="{:.1f}" class="{}" text-anchor="{}">{}</text>').format(
-        x, y, css, anchor, words
+WIDEST_LETTER = 8.0
+"""Pixels that a letter of the charts' text takes at most, in the mean over a label."""
+
+
+def text(
+    x: float, y: float, words: str, css: str = "", anchor: str = "start", at_most: float = math.inf
+) -> Markup:
+    """Return words at a place; anchor is `start`, `middle` or `end`; squeezed where they might exceed `at_most`."""
+    squeeze = Markup("")
+    if len(words) * WIDEST_LETTER > at_most:
+        squeeze = Markup(' textLength="{:.0f}" lengthAdjust="spacingAndGlyphs"').format(at_most)
+    return Markup('<text x="{:.1f}" y="{:.1f}" class="{}" text-anchor="{}"{}>{}</text>').format(
+        x, y, css, anchor, squeeze, words
     )
 
 
@@ -110,10 +119,10 @@ class Scale:
         """Return about as many round values on the scale as asked for."""
         if self.logarithmic:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            round_values = [m * 10.0**d for d in decades for m in (1, 2, 5)]
-            found = [v for v in round_values if self.low <= v <= self.high]
-            if len(found) >= 3:
-                return found
+            for steps in ((1,), (1, 2, 5), (1, 2, 3, 5, 7)):
+                found = [m * 10.0**d for d in decades for m in steps if self.low <= m * 10.0**d <= self.high]
+                if len(found) >= min(4, about):
+                    return found
         return linear_ticks(self.low, self.high, about)
 
 
@@ -129,12 +138,18 @@ def _round_step(raw: float) -> float:
     return power * next(m for m in (1, 2, 5, 10) if raw <= m * power * (1 + 1e-9))
 
 
+LEAST_SPREAD = 0.35
+"""A scale begins at zero when its values differ by a smaller share than this: noise is not to look like a slope."""
+
+
 def around(
     values: Iterable[float], first_pixel: float, last_pixel: float, *, from_zero: bool = False
 ) -> Scale:
     """Return a linear scale that holds `values` with some air around them; `values` must not be empty."""
     known = list(values)
     low, high = min(known), max(known)
+    if high - low < LEAST_SPREAD * high:
+        from_zero = True
     air = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
     bottom = 0.0 if from_zero else max(0.0, low - air)
     return Scale(bottom, high + air, first_pixel, last_pixel)

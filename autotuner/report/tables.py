@@ -131,15 +131,36 @@ def _trial(study: Study, trial: Trial) -> tuple[Cell, ...]:
     )
 
 
+ENDS = {
+    "ceiling": "The ceiling ended the ramp.",
+    "traffic": "Every level was accepted: the traffic, not the ceiling, ended the ramp.",
+    "evidence": "Want of evidence ended the ramp.",
+    "harm budget": "The harm budget could not pay for a higher level.",
+    "load": "The configuration could not be put on the replica.",
+}
+
+
 def _why(trial: Trial) -> Markup:
-    said = [Markup("<p>{}</p>").format(trial.reason)] if trial.reason else []
-    if trial.limited_by:
-        said.append(Markup("<p>The ramp ended by: {}.</p>").format(trial.limited_by))
+    said = [Markup("<p>{}</p>").format(words) for words in _ending(trial)]
     if trial.proposal is not None:
         predicted = ", ".join(f"{name} {figure(value)}" for name, value in trial.proposal.predicted.items())
         words = trial.proposal.reason + (f" (predicted: {predicted})" if predicted else "")
-        said.append(Markup('<p class="quiet">Proposed by {}: {}</p>').format(trial.proposal.sampler, words))
+        said.append(Markup('<p class="quiet">Why it was tried: {}</p>').format(words))
     return Markup("").join(said or [UNKNOWN])
+
+
+def _ending(trial: Trial) -> list[str]:
+    """What was accepted, what was said last, and what ended the ramp."""
+    if trial.kind not in MEASURED_AGAINST_LOAD:
+        return [trial.reason] if trial.reason else []
+    said = []
+    if trial.accepted:
+        said.append(f"Accepted at up to {level_words(trial.accepted[-1])}.")
+    if trial.reason and (not trial.steps or trial.steps[-1].verdict is not Verdict.ACCEPT):
+        said.append(f"Then {trial.reason}" if trial.accepted else trial.reason)
+    if trial.limited_by:
+        said.append(ENDS.get(trial.limited_by, f"The ramp ended by: {trial.limited_by}."))
+    return said
 
 
 def steps(trial: Trial) -> Table:
@@ -147,9 +168,10 @@ def steps(trial: Trial) -> Table:
     columns = (
         Column("level"),
         *_figures("rate, /s", "slow or failed of total", "allowed", "failed", "control, slow of total"),
-        *_figures("evidence for (needed)", "evidence against (needed)", "dispersion"),
+        *_figures(
+            "evidence for (needed)", "evidence against (needed)", "dispersion", "estimate, 95 % interval"
+        ),
         Column("verdict"),
-        Column("reason"),
     )
     caption = f"Steps of trial #{trial.number}"
     return Table(caption, columns, tuple(_step(trial, step) for step in trial.steps))
@@ -168,8 +190,8 @@ def _step(trial: Trial, step: Step) -> tuple[Cell, ...]:
         f"{evidence(judged.log_e_accept)} ({figure(1 / levels.accept_alpha)})",
         f"{evidence(judged.log_e_reject)} ({figure(1 / (SLOW_SHARE_OF_ALPHA * levels.reject_alpha))})",
         figure(judged.dispersion),
+        f"{percent(judged.estimate)}, {percent(judged.interval[0])} to {percent(judged.interval[1])}",
         badge(step.verdict),
-        judged.reason,
     )
 
 
@@ -191,7 +213,7 @@ def _step_name(trial: Trial, step: Step) -> str:
 def latency_data(study: Study) -> Table:
     """The figures of the latency chart."""
     columns = (
-        Column("step"),
+        Column("trial and load"),
         Column("configuration"),
         *_figures("rate, /s", "p50, ms", "p95, ms", "p99, ms"),
         Column("verdict"),
@@ -238,7 +260,7 @@ def time_data(study: Study) -> Table:
 def batch_data(study: Study) -> Table:
     """The figures of the batch chart."""
     columns = (
-        Column("step"),
+        Column("trial and load"),
         Column("configuration"),
         *_figures("rate, /s", "mean batch"),
         Column("verdict"),
@@ -328,3 +350,20 @@ def shown_load(study: Study) -> str:
     if step is None:
         return ""
     return f"{level_words(step)}, about {whole(step.rate_per_second)} requests/s on one replica"
+
+
+def summary(study: Study) -> str:
+    """Return what the study found, in figures and one sentence; empty when there is nothing to compare."""
+    worth = benefit(study)
+    old, new = worth.incumbent, worth.winner
+    if old is None or new is None or new.capacity_per_second is None or old.capacity_per_second is None:
+        return ""
+    ratio = "" if worth.capacity_ratio is None else f" (× {worth.capacity_ratio:.2f})"
+    carried = (
+        f"{_capacity(new)} requests/s per replica within the ceiling, the incumbent {_capacity(old)}{ratio}"
+    )
+    at_load = ""
+    if old.p99_seconds is not None and new.p99_seconds is not None:
+        pair = f"{milliseconds(new.p99_seconds)} ms against {milliseconds(old.p99_seconds)} ms"
+        at_load = f"; at production's load its p99 was {pair}"
+    return f"The {winner_title(study)}, {new.configuration.describe()}, carried {carried}{at_load}."

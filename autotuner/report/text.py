@@ -40,8 +40,11 @@ def whole(value: float | None, prefix: str = "") -> str:
 
 
 def percent(share: float | None, digits: int = 3) -> str:
-    """Return a share, 0 to 1, as a percentage."""
-    return UNKNOWN if share is None else f"{100 * share:.{digits}g} %"
+    """Return a share, 0 to 1, as a percentage with at most `digits` significant digits, more where it is large."""
+    if share is None:
+        return UNKNOWN
+    value = 100 * share
+    return f"{value:,.0f} %" if value >= 10 ** (digits - 1) else f"{value:.{digits}g} %"
 
 
 def evidence(log_e: float) -> str:
