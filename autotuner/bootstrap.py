@@ -26,7 +26,6 @@ from autotuner.ports import Clock, Leases, Proposer, Store, World
 from autotuner.settings import PREFIX, Settings
 from autotuner.worker import Worker
 
-
 THREADS = "autotuner-work"
 """How the names of the threads beside the ticks begin."""
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from autotuner.cli.answers import study_object, summary_object, trial_object
 from autotuner.cli.evidence import study_text, trial_text
@@ -34,21 +31,12 @@ def history(
     elif not studies:
         print("no study is recorded")
     else:
-        Console(highlight=False, soft_wrap=True).print(_table(studies))
+        print("\n".join(_line(study) for study in studies))
 
 
-def _table(studies: Iterable[StudySummary]) -> Table:
-    table = Table("study", "target", "started", "trials", "outcome", "reason")
-    for study in studies:
-        table.add_row(
-            study.id,
-            study.target,
-            f"{study.created_at:%Y-%m-%d %H:%M}",
-            str(study.trials),
-            study.outcome or study.phase,
-            study.reason,
-        )
-    return table
+def _line(study: StudySummary) -> str:
+    ended = study.outcome or f"in {study.phase}"
+    return f"{study.id}  {study.created_at:%Y-%m-%d %H:%M}  {study.trials} trials  {ended}: {study.reason or '-'}"
 
 
 def show(
