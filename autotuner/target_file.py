@@ -55,6 +55,7 @@ Url = Annotated[
     Field(description="a URL with its host: http://HOST:PORT or https://…, without user, password or query"),
 ]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
+BatchSizes = Annotated[tuple[Annotated[StrictInt, Field(ge=1)], ...], Field(strict=False)]
 DURATION_ALLOWED = "a duration above 0 with its unit, up to 7 days: 500ms, 30s, 5m or 2h"
 
 
@@ -114,7 +115,7 @@ class LimitsSection(Section):
         le=MAX_DELAY_MICROSECONDS,
         description=f"a whole number, 0 to {MAX_DELAY_MICROSECONDS}; left out: as long as the p99 ceiling",
     )
-    preferred_batch_sizes: tuple[tuple[Annotated[StrictInt, Field(ge=1)], ...], ...] | None = Field(
+    preferred_batch_sizes: tuple[BatchSizes, ...] | None = Field(
         default=None,
         min_length=1,
         strict=False,

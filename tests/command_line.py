@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from autotuner.adapters.clock import ManualClock
-from autotuner.adapters.memory_store import MemoryLeases, MemoryStore
+from autotuner.adapters.memory_store import MemoryLeases
 from autotuner.adapters.simulated import SimulatedProfile, SimulatedWorld, small_vision
 from autotuner.bootstrap import Application
 from autotuner.cli.app import app
