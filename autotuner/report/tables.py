@@ -166,11 +166,9 @@ def _ending(trial: Trial) -> list[str]:
 def steps(trial: Trial) -> Table:
     """Every judged load level of a trial, with all counts its verdict rests on."""
     columns = (
-        Column("level"),
+        Column("share of traffic"),
         *_figures("rate, /s", "slow or failed of total", "allowed", "failed", "control, slow of total"),
-        *_figures(
-            "evidence for (needed)", "evidence against (needed)", "dispersion", "estimate, 95 % interval"
-        ),
+        *_figures("evidence for (needed)", "evidence against (needed)", "dispersion"),
         Column("verdict"),
     )
     caption = f"Steps of trial #{trial.number}"
@@ -181,7 +179,7 @@ def _step(trial: Trial, step: Step) -> tuple[Cell, ...]:
     judged, counts, control = step.judgement, step.candidate, step.control
     levels = strictness(trial)
     return (
-        level_words(step) + (f", attempt {step.attempt + 1}" if step.attempt else ""),
+        _share(step) + (f", attempt {step.attempt + 1}" if step.attempt else ""),
         whole(step.rate_per_second),
         _slow(counts.bad_at_most, counts.bad_at_least, counts.total),
         figure(ALLOWED_BAD_SHARE * counts.total),
@@ -190,7 +188,6 @@ def _step(trial: Trial, step: Step) -> tuple[Cell, ...]:
         f"{evidence(judged.log_e_accept)} ({figure(1 / levels.accept_alpha)})",
         f"{evidence(judged.log_e_reject)} ({figure(1 / (SLOW_SHARE_OF_ALPHA * levels.reject_alpha))})",
         figure(judged.dispersion),
-        f"{percent(judged.estimate)}, {percent(judged.interval[0])} to {percent(judged.interval[1])}",
         badge(step.verdict),
     )
 
@@ -205,15 +202,17 @@ def _every_step(study: Study) -> list[tuple[Trial, Step]]:
 
 
 def _step_name(trial: Trial, step: Step) -> str:
-    return (
-        f"#{trial.number} at {level_words(step)}" if step.level.number >= 0 else f"#{trial.number} warming up"
-    )
+    return f"#{trial.number} {_share(step)}"
+
+
+def _share(step: Step) -> str:
+    return "warming up" if step.level.number < 0 else percent(step.level.share)
 
 
 def latency_data(study: Study) -> Table:
     """The figures of the latency chart."""
     columns = (
-        Column("trial and load"),
+        Column("trial, share of traffic"),
         Column("configuration"),
         *_figures("rate, /s", "p50, ms", "p95, ms", "p99, ms"),
         Column("verdict"),
@@ -237,7 +236,7 @@ def time_data(study: Study) -> Table:
     """The figures of the chart of times, trial by trial."""
     columns = (
         Column("trial"),
-        Column("load"),
+        Column("share of traffic"),
         *_figures("queue, ms", "compute, ms", "compute per inference, ms"),
     )
     rows = []
@@ -248,7 +247,7 @@ def time_data(study: Study) -> Table:
             rows.append(
                 (
                     f"#{trial.number} {trial.configuration.describe()}",
-                    level_words(step),
+                    _share(step),
                     milliseconds(use.queue_seconds),
                     milliseconds(use.compute_seconds),
                     milliseconds(use.compute_seconds_per_inference),
@@ -260,7 +259,7 @@ def time_data(study: Study) -> Table:
 def batch_data(study: Study) -> Table:
     """The figures of the batch chart."""
     columns = (
-        Column("trial and load"),
+        Column("trial, share of traffic"),
         Column("configuration"),
         *_figures("rate, /s", "mean batch"),
         Column("verdict"),

@@ -11,6 +11,8 @@ UNKNOWN = "–"
 PLAIN_EVIDENCE = 10_000.0
 """Evidence beyond this is given as a power of ten."""
 
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
 
 def figure(value: float | None, digits: int = 3) -> str:
     """Return `value` with about `digits` significant digits and thousands separated; UNKNOWN for None."""
@@ -51,7 +53,7 @@ def evidence(log_e: float) -> str:
     """Return an e-value from its natural logarithm; a power of ten where it is very large or very small."""
     if abs(log_e) <= math.log(PLAIN_EVIDENCE):
         return figure(math.exp(log_e))
-    return f"10^{log_e / math.log(10):.0f}"
+    return "10" + f"{log_e / math.log(10):.0f}".translate(RAISED)
 
 
 def instant(at: datetime | None) -> str:

@@ -376,7 +376,7 @@ def test_percentages_are_short_and_never_in_powers(share: float | None, words: s
 
 
 @pytest.mark.parametrize(
-    ("log_e", "words"), [(0.0, "1.00"), (math.log(250), "250"), (168.76, "10^73"), (-30.0, "10^-13")]
+    ("log_e", "words"), [(0.0, "1.00"), (math.log(250), "250"), (168.76, "10⁷³"), (-30.0, "10⁻¹³")]
 )
 def test_evidence_is_readable_however_large(log_e: float, words: str) -> None:
     assert text.evidence(log_e) == words
