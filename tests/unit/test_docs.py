@@ -196,7 +196,7 @@ def test_the_state_diagrams_are_those_of_the_transition_tables() -> None:
 
 
 def test_a_stale_diagram_is_drawn_anew_and_a_lost_marker_is_an_error() -> None:
-    text = PAGE.read_text("utf-8")
+    text = updated(PAGE.read_text("utf-8"))
 
     assert updated(text.replace("created --> baseline: inspected", "created --> ended: by magic")) == text
     with pytest.raises(ValueError, match="markers"):
