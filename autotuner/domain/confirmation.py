@@ -78,21 +78,22 @@ def _after_winner(study: Study, trial: Trial, seen: Observation) -> Decision:
         return _next_winner(study, f"not confirmed: {trial.reason}", seen.at)
     incumbent = baseline(study)
     assert incumbent is not None
-    levels = _control_levels(study, trial, incumbent)
+    levels = _control_levels(study, trial)
     return _measure(
         study, seen, TrialKind.CONTROL, incumbent, levels, "measure the incumbent again on fresh data"
     )
 
 
-def _control_levels(study: Study, confirmed: Trial, incumbent: Trial) -> tuple[Level, ...]:
-    """Where the incumbent must fail if the winner's capacity is a gain; today's load if efficiency is."""
+def _control_levels(study: Study, confirmed: Trial) -> tuple[Level, ...]:
+    """Where the incumbent is measured again: at what the winner carried, or at today's load for its efficiency.
+
+    The incumbent must fail at the winner's highest level. A level between the two may be at the very edge of what
+    the incumbent holds, where no window of reasonable length decides anything.
+    """
     assert study.winner is not None
-    if not by_capacity(study, study.trials[study.winner]):
-        return (
-            min(production_level(study.plan), confirmed.accepted[0].level, key=lambda level: level.share),
-        )
-    beyond = tuple(s.level for s in confirmed.accepted if s.level.share > _top(incumbent))
-    return beyond or (confirmed.accepted[-1].level,)
+    if by_capacity(study, study.trials[study.winner]):
+        return (confirmed.accepted[-1].level,)
+    return (min(production_level(study.plan), confirmed.accepted[0].level, key=lambda level: level.share),)
 
 
 def _after_control(study: Study, control: Trial, seen: Observation) -> Decision:

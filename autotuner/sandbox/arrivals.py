@@ -24,7 +24,9 @@ Offsets = NDArray[np.float64]
 
 BLOCK = 1024
 TRACE_SUFFIX = ".csv.gz"
-KINDS = "one of {poisson: true}, {trace: NAME}, {bursty: {high, low, mean_seconds}}"
+KINDS = (
+    "one of {poisson: true}, {trace: NAME, steady_seconds: S (optional)}, {bursty: {high, low, mean_seconds}}"
+)
 
 
 class Arrivals(Protocol):
@@ -61,14 +63,19 @@ class Trace:
     """A recorded trace, time-scaled to a mean rate and repeated; each seed begins at another place in it.
 
     The end meets the beginning with one gap of the mean length, so a repetition adds neither a pause nor a
-    burst, and every whole lap has exactly the mean rate. Raises InvalidInput for an unknown name.
+    burst, and every whole lap has exactly the mean rate. steady_seconds: changes of the rate that last longer
+    (after scaling) are evened out and shorter bursts kept, so that windows of several seconds can be compared; 0
+    keeps the trace as it was recorded. Raises InvalidInput for an unknown name or a negative duration.
     """
 
     name: str
     requests_per_second: float
+    steady_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         _positive("requests_per_second", self.requests_per_second)
+        if self.steady_seconds != 0:
+            _positive("arrivals.steady_seconds", self.steady_seconds)
         if self.name not in trace_names():
             raise InvalidInput("arrivals.trace", self.name, f"one of {', '.join(trace_names())}")
 
@@ -77,6 +84,8 @@ class Trace:
         gaps = np.diff(recorded_offsets(self.name))
         gaps = np.append(gaps, gaps.mean())
         gaps /= gaps.mean() * self.requests_per_second
+        if self.steady_seconds > 0:
+            gaps = _steadied(gaps, self.steady_seconds)
         gaps = np.roll(gaps, -int(generator.integers(len(gaps))))
         lap = np.cumsum(gaps)
         laps = 0
@@ -84,6 +93,24 @@ class Trace:
             start = laps * len(gaps) / self.requests_per_second
             yield from (start + part for part in np.array_split(lap, max(1, len(lap) // BLOCK)))
             laps += 1
+
+
+def _steadied(gaps: Offsets, steady_seconds: float) -> Offsets:
+    """Gaps of one lap, seconds, with the rate's changes slower than `steady_seconds` evened out; the sum stays.
+
+    Time runs at the smoothed rate: a moving average of the counts over a circle, whose integral is the new clock.
+    """
+    length = float(gaps.sum())
+    bins = max(1, round(length / (steady_seconds / 20)))
+    counts, edges = np.histogram(np.cumsum(gaps), bins=bins, range=(0.0, length))
+    width = min(bins, 20)
+    kernel = np.zeros(bins)
+    kernel[:width] = 1.0 / width
+    kernel = np.roll(kernel, -(width // 2))
+    smooth = np.fft.irfft(np.fft.rfft(counts) * np.fft.rfft(kernel), bins).clip(min=0.0)
+    clock = np.concatenate([[0.0], np.cumsum(smooth)])
+    times = np.interp(np.concatenate([[0.0], np.cumsum(gaps)]), edges, clock / clock[-1] * length)
+    return np.diff(times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +173,8 @@ def describe(description: Mapping[str, Any], *, requests_per_second: float) -> A
             return Poisson(requests_per_second)
         case {"trace": str(name), **rest} if not rest:
             return Trace(name, requests_per_second)
+        case {"trace": str(name), "steady_seconds": steady_seconds, **rest} if not rest:
+            return Trace(name, requests_per_second, steady_seconds)
         case {"bursty": {"high": high, "low": low, "mean_seconds": mean_seconds, **unknown}, **rest} if not (
             rest or unknown
         ):

@@ -46,7 +46,7 @@ BRISK = Pace(
     flush_interval=FLUSH,
     step_minimum=timedelta(seconds=3),
     production_window=timedelta(seconds=10),
-    step_limit=timedelta(seconds=30),
+    step_limit=timedelta(seconds=20),
     no_data_limit=timedelta(seconds=4),
     load_limit=timedelta(seconds=20),
     stage_limit=timedelta(seconds=45),
@@ -56,7 +56,7 @@ BRISK = Pace(
 )
 """A rehearsal's pace: what takes a study a night of thin traffic is shown within minutes."""
 
-BRISK_DISPERSION = 6.0
+BRISK_DISPERSION = 4.0
 """Limit on the dispersion factor in a rehearsal; a real study has none and looks longer instead."""
 
 Report = Callable[[str], None]
@@ -273,7 +273,7 @@ def brisk_plan(stack: SandboxStack, slo: SloBudget, *, short: bool = False, seed
 
     Raises InvalidInput for a study setting that does not exist.
     """
-    settings: dict[str, Any] = {"max_trials": 2 if short else 4, "ramp_steps": 4 if short else 5}
+    settings: dict[str, Any] = {"max_trials": 2 if short else 3, "ramp_steps": 4 if short else 5}
     settings |= {name: value for name, value in (stack.workload.study or {}).items() if name != "objective"}
     allowed = ("max_trials", "ramp_steps", "minimum_gain", "sampler", "max_voids", "approval")
     for name, value in settings.items():

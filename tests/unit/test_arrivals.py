@@ -27,6 +27,7 @@ RATE = 500.0
 PROCESSES: list[Arrivals] = [
     Poisson(RATE),
     Trace(AZURE, RATE),
+    Trace(AZURE, RATE, steady_seconds=5.0),
     Bursty(RATE, high=1.75, low=0.5, mean_seconds=1.2),
 ]
 
@@ -37,7 +38,7 @@ def dispersion(times: np.ndarray, window_seconds: float) -> float:
     return float(counts.var() / counts.mean())
 
 
-@pytest.mark.parametrize("arrivals", PROCESSES, ids=lambda process: type(process).__name__)
+@pytest.mark.parametrize("arrivals", PROCESSES, ids=str)
 def test_mean_rate_is_the_wanted_one(arrivals: Arrivals) -> None:
     seconds = 400.0
     rates = [len(offsets_within(arrivals, seed=seed, seconds=seconds)) / seconds for seed in range(5)]
@@ -45,14 +46,14 @@ def test_mean_rate_is_the_wanted_one(arrivals: Arrivals) -> None:
     assert np.mean(rates) == pytest.approx(RATE, rel=0.03)
 
 
-@pytest.mark.parametrize("arrivals", PROCESSES, ids=lambda process: type(process).__name__)
+@pytest.mark.parametrize("arrivals", PROCESSES, ids=str)
 def test_same_seed_gives_the_same_times_and_another_seed_others(arrivals: Arrivals) -> None:
     once, again, other = (first_offsets(arrivals, seed=seed, count=5000) for seed in (7, 7, 8))
     assert np.array_equal(once, again)
     assert not np.array_equal(once, other)
 
 
-@pytest.mark.parametrize("arrivals", PROCESSES, ids=lambda process: type(process).__name__)
+@pytest.mark.parametrize("arrivals", PROCESSES, ids=str)
 def test_times_ascend_from_zero(arrivals: Arrivals) -> None:
     times = first_offsets(arrivals, seed=3, count=60_000)
     assert times[0] >= 0
@@ -67,7 +68,7 @@ def test_poisson_gaps_are_exponential() -> None:
 
 
 def test_poisson_is_not_bursty_and_the_others_are() -> None:
-    poisson, trace, bursty = (dispersion(offsets_within(p, seed=2, seconds=200), 0.25) for p in PROCESSES)
+    poisson, trace, _, bursty = (dispersion(offsets_within(p, seed=2, seconds=200), 0.25) for p in PROCESSES)
     assert 0.8 < poisson < 1.25
     assert trace > 1.5
     assert bursty > 10
@@ -146,3 +147,17 @@ def test_every_packaged_trace_is_attributed() -> None:
     assert trace_names()
     assert all(name in readme for name in trace_names())
     assert "CC-BY 4.0" in readme
+
+
+def test_a_steadied_trace_keeps_its_bursts_and_loses_its_drift() -> None:
+    raw, steady = (
+        offsets_within(Trace(AZURE, RATE, seconds), seed=1, seconds=200.0) for seconds in (0.0, 5.0)
+    )
+    assert dispersion(raw, 16.0) > 100
+    assert dispersion(steady, 16.0) < 2
+    assert dispersion(steady, 1.0) > 2
+
+
+def test_a_negative_steadiness_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="steady_seconds"):
+        describe({"trace": AZURE, "steady_seconds": -1}, requests_per_second=RATE)
