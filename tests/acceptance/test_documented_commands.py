@@ -30,6 +30,7 @@ from autotuner.domain.observation import ActionResult, Observation
 from autotuner.domain.study import Outcome, Phase, Study
 from autotuner.ports import Store
 from autotuner.records import from_record
+from autotuner.sandbox.envoy import find_envoy
 from tests.builders import START, a_plan, a_target
 from tests.closed_loop.loop import Loop, a_brisk_plan
 from tests.documents import ROOT, blocks, documented_commands, parts
@@ -308,6 +309,22 @@ def test_a_worker_runs_until_it_is_told_to_stop(databases: Databases, folder: Pa
 
     assert running.returncode == 0
     assert "worker_stopped" in said
+
+
+def test_the_envoy_of_the_operators_page_is_one_that_envoy_accepts(tmp_path: Path) -> None:
+    (text,) = blocks(ROOT / "docs" / "operator.md", "yaml")
+    file = tmp_path / "envoy.yaml"
+    file.write_text(text, "utf-8")
+
+    done = subprocess.run(
+        [str(find_envoy()), "--mode", "validate", "-c", str(file), "-l", "error"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
 
 
 # -- what an auditor is told to do by hand

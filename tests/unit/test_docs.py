@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import math
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -11,16 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic_core import PydanticUndefined
 
 from autotuner.adapters.postgres.tables import METADATA
+from autotuner.adapters.scrape.gateway import edge_seconds
 from autotuner.bookkeeping.audit import AuditAction
+from autotuner.domain.judgement import SCREENING, STRICT
+from autotuner.domain.measurement import edges_around
 from autotuner.sandbox.workload import Workload, workload_names
 from autotuner.sections import Section
 from autotuner.settings import Settings
+from autotuner.stats.eprocess import log_e_below
+from autotuner.target_file import load_target_file, parse_target_file
 from scripts.state_diagram import PAGE, diagrams, updated
 from tests.documents import (
     ROOT,
+    blocks,
     commands_of,
     console_lines,
     inline_commands,
@@ -110,6 +118,27 @@ def test_the_first_screen_of_the_readme_says_how_to_try_and_to_use_it() -> None:
 
     for word in ("make demo", "make test", "emulated", "autotuner db upgrade", "autotuner tune", "p99_ms"):
         assert word in screen
+
+
+def test_the_target_file_of_the_readme_can_be_used() -> None:
+    (text,) = blocks(ROOT / "README.md", "yaml")
+
+    assert parse_target_file(yaml.safe_load(text)).slo.p99_ms == 100
+
+
+def test_the_envoy_of_the_operators_page_fits_the_example() -> None:
+    (text,) = blocks(ROOT / "docs" / "operator.md", "yaml")
+    target = load_target_file(ROOT / "examples" / "target.yaml")
+    labels = re.search(r"buckets: \[([^\]]+)\]", text)
+    assert labels is not None
+
+    assert f"runtime_key_prefix: {target.gateway.runtime_prefix}\n" in text
+    assert re.findall(r"\{name: ([\w-]+), weight", text) == [
+        each.name for each in (*target.stable, target.canary)
+    ]
+    edges = [edge_seconds(float(label)) for label in labels[1].split(",")]
+    assert edges == sorted(edges)
+    assert edges_around(edges, target.slo.p99_ms / 1e3) == (edges.index(0.1), edges.index(0.1))
 
 
 # -- commands
@@ -223,6 +252,18 @@ def test_the_constants_of_the_verdict_are_those_of_the_code() -> None:
 
     assert len(told) >= 12
     assert {name: _constant(name) for name in told} == told
+
+
+def test_the_requests_an_accept_takes_are_what_the_evidence_says() -> None:
+    told = [
+        [int(cell) for cell in cells] for cells in _table("docs/statistics.md", "What that means in requests")
+    ]
+
+    assert [row[0] for row in told] == [0, 1, 2, 3]
+    for bad, *needed in told:
+        for levels, requests in zip((SCREENING, STRICT), needed, strict=True):
+            wanted = -math.log(levels.accept_alpha)
+            assert log_e_below(bad, requests - 1, 0.01) < wanted <= log_e_below(bad, requests, 0.01)
 
 
 def _fields(section: type[Section], before: str = "") -> Iterator[tuple[str, Any]]:
