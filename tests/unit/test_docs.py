@@ -20,6 +20,7 @@ from autotuner.adapters.scrape.gateway import edge_seconds
 from autotuner.bookkeeping.audit import AuditAction
 from autotuner.domain.judgement import SCREENING, STRICT
 from autotuner.domain.measurement import edges_around
+from autotuner.sandbox.arrivals import KINDS
 from autotuner.sandbox.workload import Workload, workload_names
 from autotuner.sections import Section
 from autotuner.settings import Settings
@@ -240,7 +241,9 @@ def _constants() -> Iterator[tuple[str, float]]:
 
 def _constant(name: str) -> float:
     module, *attributes = name.split(".")
-    package = "stats" if module in ("overdispersion", "eprocess", "comparison", "interval") else "domain"
+    package = next(
+        p for p in ("domain", "stats", "sandbox") if (ROOT / "autotuner" / p / f"{module}.py").exists()
+    )
     found: Any = importlib.import_module(f"autotuner.{package}.{module}")
     for attribute in attributes:
         found = getattr(found, attribute)
@@ -286,6 +289,14 @@ def test_every_field_of_a_workload_file_is_documented_with_its_default() -> None
             assert told[name].startswith("–"), name
         elif isinstance(default, int | float | str) and default != "":
             assert told[name] == f"{default:g}" if not isinstance(default, str) else default, name
+
+
+def test_every_word_of_an_arrivals_entry_is_documented() -> None:
+    (cell,) = [c[2] for c in _table("docs/workloads.md", "## Fields") if c[0] == "`traffic.arrivals`"]
+    words = set(re.findall(r"[a-z_]+(?=[:,}])", KINDS))
+
+    assert {"poisson", "trace", "steady_seconds"} <= words
+    assert [word for word in sorted(words) if word not in cell] == []
 
 
 def test_every_workload_that_comes_with_it_is_documented() -> None:
