@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -89,11 +89,16 @@ class Ran:
         return json.loads(self.out)
 
 
+def calm_vision() -> SimulatedProfile:
+    """The small vision model under Poisson arrivals: nothing scatters, so a study is short."""
+    return replace(small_vision(), bursts=None)
+
+
 @dataclass
 class Terminal:
     """Runs commands against one store in memory. watching: called whenever a command would wait."""
 
-    profile: SimulatedProfile = field(default_factory=small_vision)
+    profile: SimulatedProfile = field(default_factory=calm_vision)
     store: Any = field(default_factory=QuickStore)
     schema_is_current: bool = True
     watching: Callable[[threading.Event], None] = lambda event: None
@@ -111,14 +116,15 @@ class Terminal:
     def run(self, *words: str | Path) -> Ran:
         """Run one command."""
         invocation = Invocation(
-            opening=self._application,
+            opening=self.application,
             settings=lambda: self.settings,
             event=lambda: TurningEvent(self.clock, self.watching),
         )
         result = CliRunner().invoke(app, [str(word) for word in words], obj=invocation)
         return Ran(result.exit_code, result.stdout, result.stderr)
 
-    def _application(self, settings: Settings) -> Application:
+    def application(self, settings: Settings) -> Application:
+        """The application over this terminal's store."""
         store: Store = self.store
         return Application(
             settings=settings,

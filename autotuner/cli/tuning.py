@@ -68,6 +68,10 @@ def tune(
     raise typer.Exit(code)
 
 
+LAST_LOOKS = 30
+"""How often, a second apart, the ending of a study is asked for that a database keeps to itself."""
+
+
 @dataclass
 class Tuning:
     """One study carried in this process. interrupted: a signal came."""
@@ -98,6 +102,16 @@ class Tuning:
         finally:
             with contextlib.suppress(AutotunerError):
                 self._worker.controller.leave()
+        return self._last_look()
+
+    def _last_look(self) -> Study:
+        """Return the study as it ended. Raises Unavailable when the database stays away."""
+        for _ in range(LAST_LOOKS):
+            try:
+                return self._show()
+            except Unavailable as error:
+                self.display.progress(f"waiting: {error}")
+                self.stop.wait(1.0)
         return self._show()
 
     def _cancel(self) -> None:
