@@ -86,6 +86,7 @@ class Controller:
         """
         grant = self._grant(target)
         if grant is None:
+            self.forget(study_id)
             return Tick("another worker drives this target", timedelta(seconds=1))
         study = self._store.study(study_id)
         self._seen[study_id] = study
@@ -125,7 +126,7 @@ class Controller:
             return Tick(decision.reason, decision.look_after)
         sequence = self._record(study, decision, "decision", to_record(seen), seen, grant)
         if decision.action is None:
-            return self._told(decision)
+            return self._told(decision, grant)
         return self._act(decision.study, decision.action, sequence, grant)
 
     def _finish(self, study: Study, grant: Grant) -> Tick:
@@ -142,11 +143,12 @@ class Controller:
             )
         decision = absorb(study, result)
         self._record(study, decision, "outcome", to_record(result), result, grant)
-        return self._told(decision)
+        return self._told(decision, grant)
 
-    def _told(self, decision: Decision) -> Tick:
-        ended = decision.study.phase is Phase.ENDED
-        return Tick(decision.reason, decision.look_after, ended)
+    def _told(self, decision: Decision, grant: Grant) -> Tick:
+        if decision.study.phase is Phase.ENDED:
+            return self._ended(decision.study, grant)
+        return Tick(decision.reason, decision.look_after)
 
     def _record(
         self,

@@ -88,6 +88,7 @@ class Worker:
         except Conflict as error:
             log.warning("study_taken_over", extra={"study": study_id, "reason": str(error)})
             self.controller.lost(course.target)
+            self.controller.forget(study_id)
             course.due = self.clock.now() + IDLE
         except Exception as error:  # noqa: BLE001 - the top of the loop: log, count, back off
             self._failed(study_id, course, error)

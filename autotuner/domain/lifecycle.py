@@ -20,7 +20,7 @@ from autotuner.domain.judgement import Counts, Verdict
 from autotuner.domain.measurement import edges_around
 from autotuner.domain.observation import ActionResult, Decision, Observation
 from autotuner.domain.phases import ending, entered
-from autotuner.domain.ramp import affordable, fair_share, ladder, warm_up_level
+from autotuner.domain.ramp import affordable, fair_share, ladder, reserve_requests, warm_up_level
 from autotuner.domain.selection import choose
 from autotuner.domain.study import (
     Action,
@@ -43,7 +43,8 @@ from autotuner.errors import AutotunerError, Refused
 UNMEASURED_IN_A_ROW = 2
 """After so many candidates that could not be measured the study ends: something else is wrong."""
 
-BEFORE_PROMOTION = (Phase.CREATED, Phase.BASELINE, Phase.SEARCH, Phase.CONFIRMATION, Phase.APPROVAL)
+TUNING = (Phase.CREATED, Phase.BASELINE, Phase.SEARCH, Phase.CONFIRMATION)
+"""What the study's time limit is for: waiting for approval has its own, and a promotion is not cut short."""
 
 
 def next_step(study: Study, seen: Observation) -> Decision:
@@ -88,12 +89,25 @@ def _over(study: Study, seen: Observation) -> Decision | None:
     budget = study.plan.slo.harm_budget_requests
     if study.harm_requests >= budget:
         return ending(study, Outcome.ABORTED, f"the harm budget of {budget} requests is spent", seen.at)
+    stuck = _stuck(study, seen)
+    if stuck:
+        return ending(study, Outcome.ABORTED, stuck, seen.at)
     changed = _changed_by_others(study, seen)
     if changed:
         return ending(study, Outcome.ABORTED, changed, seen.at)
-    if study.phase in BEFORE_PROMOTION and seen.at - study.created_at >= study.plan.pace.study_limit:
+    if study.phase in TUNING and seen.at - study.created_at >= study.plan.pace.study_limit:
         return ending(study, Outcome.INCONCLUSIVE, "the study's time is up", seen.at)
     return None
+
+
+def _stuck(study: Study, seen: Observation) -> str:
+    """Weights that cannot be set for longer than a restoration may take: nothing can be measured or withdrawn."""
+    trial = study.trial
+    if trial is None or trial.state not in (TrialState.APPLIED, TrialState.RETREATING):
+        return ""
+    if trial.blocked_since is None or seen.at - trial.blocked_since < study.plan.pace.restore_limit:
+        return ""
+    return f"the gateway's weights could not be set: {seen.faults.get('gateway', 'it refuses them')}"
 
 
 def _changed_by_others(study: Study, seen: Observation) -> str:
@@ -246,10 +260,21 @@ def _search_is_over(study: Study) -> str:
     first = Level(0, max(fair_share(study.plan), warm_up_level(study.plan).share))
     if not affordable(study, first):
         return "the rest of the harm budget could not pay for another trial going wrong"
+    if not _confirmable(study, first):
+        return "the rest of the harm budget is kept for confirming the best candidate"
     last = candidates[-UNMEASURED_IN_A_ROW:]
     if len(last) == UNMEASURED_IN_A_ROW and all(_unmeasured(t) for t in last):
         return "candidates can no longer be measured"
     return ""
+
+
+def _confirmable(study: Study, first: Level) -> bool:
+    """Whether, after one more trial gone wrong, the best candidate so far could still be confirmed at its height."""
+    best = choose(study).trial
+    if best is None:
+        return True
+    left = study.plan.slo.harm_budget_requests - study.harm_requests
+    return left >= reserve_requests(study, first) + reserve_requests(study, best.accepted[-1].level)
 
 
 def _unmeasured(trial: Trial) -> bool:

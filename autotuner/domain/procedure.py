@@ -47,6 +47,7 @@ TRANSITIONS: dict[tuple[TrialState, str], TrialState] = {
     (TrialState.APPLIED, "warm-up routed"): TrialState.WARMING,
     (TrialState.APPLIED, "level routed"): TrialState.ROUTED,
     (TrialState.APPLIED, "spoilt"): TrialState.RETREATING,
+    (TrialState.APPLIED, "unaffordable"): TrialState.RETREATING,
     (TrialState.WARMING, "warmed up"): TrialState.APPLIED,
     (TrialState.WARMING, "judged"): TrialState.RETREATING,
     (TrialState.WARMING, "spoilt"): TrialState.RETREATING,
@@ -118,9 +119,31 @@ def parked_weights(study: Study, trial: Trial) -> dict[str, int]:
     return canary_weights(study.plan, incumbent, 0.0)
 
 
-def retreat_weights(study: Study, trial: Trial) -> dict[str, int]:
-    """Return the weights to fall back on when a trial ends or is spoilt."""
-    return dict(_incumbent(study).weights) if trial.kind in IN_PRODUCTION else parked_weights(study, trial)
+def retreat_weights(study: Study, trial: Trial, seen: Observation) -> dict[str, int]:
+    """Return the weights to fall back on when a trial ends or is spoilt.
+
+    A stage that was not accepted loses its traffic to the canary if that can stand in; otherwise production's own
+    weights are the best there is.
+    """
+    relieved = (
+        trial.kind is TrialKind.STAGE
+        and trial.verdict is not Verdict.ACCEPT
+        and not no_stand_in(study, trial, seen)
+    )
+    if trial.kind in IN_PRODUCTION and not relieved:
+        return dict(_incumbent(study).weights)
+    return parked_weights(study, trial)
+
+
+def no_stand_in(study: Study, trial: Trial, seen: Observation) -> str:
+    """Return why the canary cannot carry a stage's traffic; empty when it can: it serves what production may serve."""
+    incumbent, canary = _incumbent(study), study.plan.target.canary.name
+    served = seen.fingerprints.get(canary)
+    if served is None:
+        return f"{canary} cannot stand in: {seen.faults.get(canary, 'no answer')}"
+    if served not in (incumbent.fingerprints[canary], wanted_fingerprint(incumbent, canary, trial)):
+        return f"{canary} cannot stand in: it serves neither the incumbent nor the winner"
+    return ""
 
 
 def _incumbent(study: Study) -> Incumbent:
@@ -152,6 +175,9 @@ def _act(study: Study, action: Load | SetWeights, seen: Observation, reason: str
 def _apply(study: Study, trial: Trial, seen: Observation) -> Decision:
     """Put the configuration on every replica under test, one at a time, with no traffic on it."""
     incumbent = _incumbent(study)
+    alone = _stands_alone(study, trial, seen)
+    if alone is not None:
+        return alone
     for replica in trial.replicas:
         if replica not in seen.fingerprints:
             return _blocked(
@@ -184,6 +210,17 @@ def _apply(study: Study, trial: Trial, seen: Observation) -> Decision:
     return Decision(
         with_trial(study, trial), None, f"{trial.configuration.describe()} is on {', '.join(trial.replicas)}"
     )
+
+
+def _stands_alone(study: Study, trial: Trial, seen: Observation) -> Decision | None:
+    """Wait with production's own weights while a stage has no canary to stand in for it; None when it has."""
+    why = no_stand_in(study, trial, seen) if trial.kind is TrialKind.STAGE else ""
+    if not why:
+        return None
+    weights = dict(_incumbent(study).weights)
+    if seen.weights is not None and dict(seen.weights) != weights:
+        return _act(study, SetWeights(weights), seen, f"production's own weights: {why}")
+    return _blocked(study, trial, seen, why)
 
 
 def _empty(study: Study, trial: Trial, seen: Observation, replica: str) -> Decision | None:
@@ -227,6 +264,11 @@ def _route(study: Study, trial: Trial, seen: Observation) -> Decision:
         if served != wanted_fingerprint(incumbent, replica, trial):
             return _spoil(study, trial, seen, f"{replica} no longer serves the configuration on trial")
     level = _next_level(study, trial)
+    alone = _alone(study, trial, level, seen)
+    if alone:
+        return _spoil(study, trial, seen, alone)
+    if trial.kind not in IN_PRODUCTION and not affordable(study, level):
+        return _unaffordable(study, trial, level, seen)
     weights = level_weights(study, trial, level)
     if trial.kind in (TrialKind.PRODUCTION, TrialKind.WATCH) and seen.weights == weights:
         return Decision(
@@ -237,7 +279,24 @@ def _route(study: Study, trial: Trial, seen: Observation) -> Decision:
     return _act(study, SetWeights(weights), seen, text)
 
 
+def _unaffordable(study: Study, trial: Trial, level: Level, seen: Observation) -> Decision:
+    """End a trial whose next level the harm budget could not pay for; what it has reached stands."""
+    verdict = Verdict.ACCEPT if trial.accepted else Verdict.INCONCLUSIVE
+    reason = (
+        f"{verdict.name}: the rest of the harm budget could not pay for {level.share:.0%} of the requests "
+        f"on {trial.replicas[0]} going wrong"
+    )
+    trial = replace(moved(trial, "unaffordable"), verdict=verdict, limited_by="harm budget")
+    return _leave(study, trial, seen, reason)
+
+
+def _alone(study: Study, trial: Trial, level: Level, seen: Observation) -> str:
+    """Why a stage that warms up has nobody to carry the rest of its traffic; empty for all else."""
+    return no_stand_in(study, trial, seen) if trial.kind is TrialKind.STAGE and level.number < 0 else ""
+
+
 def _routed(trial: Trial, level: Level, at: datetime) -> Trial:
+    trial = replace(trial, blocked_since=None)
     trial = moved(trial, "warm-up routed" if level.number < 0 else "level routed")
     return replace(trial, window=OpenWindow(level, trial.voids, at))
 
@@ -261,13 +320,16 @@ def _measure(study: Study, trial: Trial, seen: Observation) -> Decision:
             return _spoil(study, trial, seen, f"{replica} no longer serves the configuration on trial")
     if seen.weights is not None and dict(seen.weights) != weights:
         return _spoil(study, trial, seen, "the gateway's weights are not the ones that were set")
+    alone = _alone(study, trial, window.level, seen)
+    if alone:
+        return _spoil(study, trial, seen, alone)
     dark = unreadable(study, trial, seen)
     if dark or seen.sample is None:
         return _blind(study, trial, window, seen, dark)
     problem = spoilt(study, trial, window, seen.sample, weights)
     if problem:
         return _spoil(study, trial, seen, problem)
-    return _look(study, trial, replace(window, blind_since=None), seen.sample)
+    return _look(study, trial, replace(window, blind_since=None), seen, seen.sample)
 
 
 def _blind(study: Study, trial: Trial, window: OpenWindow, seen: Observation, why: str) -> Decision:
@@ -280,7 +342,7 @@ def _blind(study: Study, trial: Trial, window: OpenWindow, seen: Observation, wh
     return _hold(with_trial(study, trial), f"waiting: {why}")
 
 
-def _look(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> Decision:
+def _look(study: Study, trial: Trial, window: OpenWindow, seen: Observation, sample: Sample) -> Decision:
     pace = study.plan.pace
     if window.routed is None:
         window = replace(window, routed=sample)
@@ -294,14 +356,14 @@ def _look(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> Dec
         if window.level.number >= 0:
             trial = moved(trial, "settled")
         return _hold(with_trial(study, replace(trial, window=window)), "the window is open")
-    return _decide(study, replace(trial, window=window), window, sample)
+    return _decide(study, replace(trial, window=window), window, seen, sample)
 
 
-def _decide(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> Decision:
+def _decide(study: Study, trial: Trial, window: OpenWindow, seen: Observation, sample: Sample) -> Decision:
     evidence = weigh(study, trial, window, sample, window_limit(study, trial))
     judgement = evidence.judgement
     if window.level.number < 0:
-        return _decide_warm_up(study, trial, window, sample, evidence)
+        return _decide_warm_up(study, trial, window, seen, evidence)
     if judgement is None:
         return _hold(with_trial(study, trial), _progress(evidence))
     if judgement.verdict is Verdict.ACCEPT:
@@ -314,17 +376,17 @@ def _decide(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> D
         study, trial
     ):
         return _hold(with_trial(study, trial), _progress(evidence))
-    return _close(study, trial, window, sample, evidence, judgement)
+    return _close(study, trial, seen, evidence, judgement)
 
 
 def _decide_warm_up(
-    study: Study, trial: Trial, window: OpenWindow, sample: Sample, evidence: Evidence
+    study: Study, trial: Trial, window: OpenWindow, seen: Observation, evidence: Evidence
 ) -> Decision:
     """While warming up only a clear breach counts; the requests are no evidence for the configuration."""
     judgement = evidence.judgement
     if judgement is not None and judgement.verdict is Verdict.REJECT:
-        return _close(study, trial, window, sample, evidence, judgement)
-    if open_for(window, sample.at) < study.plan.pace.warm_up:
+        return _close(study, trial, seen, evidence, judgement)
+    if open_for(window, seen.sample.at if seen.sample else seen.at) < study.plan.pace.warm_up:
         return _hold(with_trial(study, trial), f"warming up; {_progress(evidence)}")
     trial = replace(
         moved(trial, "warmed up"), warmed=True, closed_harm_requests=trial.harm_requests, window=None
@@ -338,12 +400,15 @@ def _progress(evidence: Evidence) -> str:
 
 
 def _close(
-    study: Study, trial: Trial, window: OpenWindow, sample: Sample, evidence: Evidence, judgement: Judgement
+    study: Study, trial: Trial, seen: Observation, evidence: Evidence, judgement: Judgement
 ) -> Decision:
+    window, sample = trial.window, seen.sample
+    assert window is not None
+    assert sample is not None
     step = closed_step(study, trial, window, sample, evidence, judgement)
     trial = replace(trial, steps=(*trial.steps, step), closed_harm_requests=trial.harm_requests, window=None)
     if step.verdict is Verdict.VOID:
-        return _withdraw_void(study, trial, sample.at, step.judgement.reason)
+        return _withdraw_void(study, trial, seen, step.judgement.reason)
     if step.verdict is Verdict.ACCEPT and len(trial.accepted) < len(trial.levels):
         upward = trial.levels[len(trial.accepted)]
         if affordable(with_trial(study, trial), upward):
@@ -352,7 +417,7 @@ def _close(
         trial = replace(trial, limited_by="harm budget")
     trial = moved(trial, "judged")
     trial = replace(trial, verdict=_trial_verdict(trial), limited_by=trial.limited_by or _limit(step.verdict))
-    return _leave(study, trial, sample.at, step.judgement.reason)
+    return _leave(study, trial, seen, step.judgement.reason)
 
 
 def _trial_verdict(trial: Trial) -> Verdict:
@@ -367,33 +432,33 @@ def _limit(verdict: Verdict) -> str:
 def _spoil(study: Study, trial: Trial, seen: Observation, why: str) -> Decision:
     """The environment, not the configuration, spoilt the window: withdraw, and repeat a bounded number of times."""
     trial = replace(trial, closed_harm_requests=trial.harm_requests, window=None)
-    return _withdraw_void(study, trial, seen.at, f"VOID: {why}")
+    return _withdraw_void(study, trial, seen, f"VOID: {why}")
 
 
-def _withdraw_void(study: Study, trial: Trial, at: datetime, reason: str) -> Decision:
+def _withdraw_void(study: Study, trial: Trial, seen: Observation, reason: str) -> Decision:
     trial = replace(moved(trial, "spoilt"), voids=trial.voids + 1, reason=reason, draining_since=None)
     if trial.voids > study.plan.max_voids:
         verdict = Verdict.ACCEPT if trial.accepted and trial.kind not in IN_PRODUCTION else Verdict.VOID
         trial = replace(trial, verdict=verdict, limited_by="evidence")
-    return _leave(study, trial, at, reason)
+    return _leave(study, trial, seen, reason)
 
 
-def _leave(study: Study, trial: Trial, at: datetime, reason: str) -> Decision:
+def _leave(study: Study, trial: Trial, seen: Observation, reason: str) -> Decision:
     """Take the traffic off the replicas under test at once."""
     trial = replace(trial, reason=reason)
-    action = SetWeights(retreat_weights(study, trial))
-    study = replace(with_trial(study, trial), pending=Pending(action, at))
-    return Decision(study, action, reason)
+    action = SetWeights(retreat_weights(study, trial, seen))
+    return _act(with_trial(study, trial), action, seen, reason)
 
 
 def _retreat(study: Study, trial: Trial, seen: Observation) -> Decision:
-    wanted = retreat_weights(study, trial)
+    wanted = retreat_weights(study, trial, seen)
     if seen.weights is None or dict(seen.weights) != wanted:
         return _act(study, SetWeights(wanted), seen, f"take the traffic off {', '.join(trial.replicas)}")
     return Decision(with_trial(study, _withdrawn(trial, seen.at)), None, trial.reason)
 
 
 def _withdrawn(trial: Trial, at: datetime) -> Trial:
+    trial = replace(trial, blocked_since=None)
     if trial.verdict is None:
         return replace(moved(trial, "withdrawn to repeat"), warmed=False)
     return replace(moved(trial, "withdrawn"), ended_at=at)
@@ -406,6 +471,8 @@ def absorb(study: Study, trial: Trial, action: Load | SetWeights, result: Action
     if isinstance(action, Load):
         return _loaded(study, trial, action, result, decided_at)
     if not result.done:
+        if trial.state in (TrialState.APPLIED, TrialState.RETREATING):
+            study = with_trial(study, replace(trial, blocked_since=trial.blocked_since or decided_at))
         return _hold(study, f"the weights could not be set: {result.reason}")
     if trial.state is TrialState.RETREATING:
         return Decision(with_trial(study, _withdrawn(trial, result.at)), None, trial.reason)

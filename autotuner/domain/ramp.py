@@ -62,8 +62,8 @@ def relieved_weights(
 ) -> dict[str, int]:
     """Return production's weights with the stable `replica` at `kept_share` of its own weight.
 
-    The canary, which runs the confirmed winner, carries what is taken away, up to the budget's largest share;
-    what is beyond that goes to the other stable replicas.
+    The canary, which runs the incumbent or the confirmed winner, carries what is taken away, up to the budget's
+    largest share; what is beyond that goes to the other stable replicas.
     """
     total = plan.target.gateway.total_weight
     weights = _spread(plan.target.stable_names, incumbent.weights, total)

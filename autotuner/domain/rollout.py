@@ -15,7 +15,7 @@ from autotuner.domain.configuration import Configuration, fingerprint, with_conf
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.observation import ActionResult, Decision, Observation
 from autotuner.domain.phases import ending, entered
-from autotuner.domain.ramp import canary_weights, production_share
+from autotuner.domain.ramp import canary_weights, production_share, relieved_weights
 from autotuner.domain.study import (
     Incumbent,
     Level,
@@ -97,31 +97,60 @@ def _production_trial(
 
 
 def restore(study: Study, seen: Observation) -> Decision:
-    """Return the next step towards the study's end: weights first, then configurations, then nothing is left."""
+    """Return the next step towards the study's end: weights first, then configurations, then nothing is left.
+
+    While a stable replica has still to be put right the canary stands in for it, if it can. A gateway that does
+    not answer keeps no replica from its configuration; what is not put right within the limit is named.
+    """
     incumbent = study.incumbent
     if incumbent is None:
         return _ended(study, seen, "")
-    late = study.phase_since is not None and seen.at - study.phase_since >= study.plan.pace.restore_limit
     wrong = [name for name in _touched(study) if not _right(study, incumbent, name, seen)]
-    wanted = dict(incumbent.weights)
-    if study.plan.target.canary.name in wrong:
-        wanted = canary_weights(study.plan, incumbent, 0.0)
-    if seen.weights is None or dict(seen.weights) != wanted:
-        if late:
-            return _ended(
-                study, seen, f"the weights could not be restored: {seen.faults.get('gateway', 'no answer')}"
-            )
+    late, given_up = _lateness(study, seen)
+    wanted = _weights_while(study, incumbent, [] if late else wrong, wrong, seen)
+    if seen.weights is not None and dict(seen.weights) != wanted and not given_up:
         return _act(study, SetWeights(wanted), seen, "give production its traffic back")
+    if late:
+        return _ended(study, seen, "; ".join(_unrestored(seen, wrong, wanted)))
     for name in wrong:
-        if late:
-            why = seen.faults.get(name, "it does not take the configuration")
-            return _ended(study, seen, f"{name} could not be restored: {why}")
         if name in seen.fingerprints:
             return _restore_replica(study, name, seen)
+    if seen.weights is None:
+        return _act(study, SetWeights(wanted), seen, "give production its traffic back")
     if wrong:
         waiting = ", ".join(f"{name} ({seen.faults.get(name, 'no answer')})" for name in wrong)
         return Decision(study, None, f"waiting to restore {waiting}", study.plan.pace.look_interval)
     return _ended(study, seen, "")
+
+
+def _lateness(study: Study, seen: Observation) -> tuple[bool, bool]:
+    """Whether the limit for all replicas together is over, and whether even the weights are given up."""
+    limit = study.plan.pace.restore_limit * len(_touched(study))
+    taken = seen.at - (study.phase_since or seen.at)
+    return taken >= limit, taken >= 2 * limit
+
+
+def _weights_while(
+    study: Study, incumbent: Incumbent, restoring: list[str], wrong: list[str], seen: Observation
+) -> dict[str, int]:
+    """Return the weights while the replicas `restoring` are put right and those `wrong` are not to be used."""
+    canary = study.plan.target.canary.name
+    stable = [name for name in restoring if name != canary and name in seen.fingerprints]
+    if stable and seen.fingerprints.get(canary) in known_fingerprints(study)[canary]:
+        return relieved_weights(study.plan, incumbent, stable[0], 0.0)
+    return canary_weights(study.plan, incumbent, 0.0) if canary in wrong else dict(incumbent.weights)
+
+
+def _unrestored(seen: Observation, wrong: list[str], wanted: Mapping[str, int]) -> list[str]:
+    """Return what could not be put right and why, one text each."""
+    found = []
+    if seen.weights is None or dict(seen.weights) != wanted:
+        why = "they do not stay as they are set" if seen.weights else seen.faults.get("gateway", "no answer")
+        found.append(f"the weights could not be restored: {why}")
+    for name in wrong:
+        why = seen.faults.get(name, "it does not take the configuration")
+        found.append(f"{name} could not be restored: {why}")
+    return found
 
 
 def _touched(study: Study) -> tuple[str, ...]:
@@ -163,8 +192,19 @@ def restored(study: Study, result: ActionResult) -> Decision:
 
 
 def _ended(study: Study, seen: Observation, trouble: str) -> Decision:
+    """What the stable replicas serve decides whether a promotion stands; any other trouble only calls a person."""
     outcome, reason = study.intended or Outcome.ABORTED, study.reason
     if trouble:
-        outcome, reason = Outcome.ABORTED, f"{reason}; {trouble}: a person must look"
+        stands = outcome is Outcome.PROMOTED and _all_promoted(study, seen)
+        outcome = outcome if stands else Outcome.ABORTED
+        reason = f"{reason}; {trouble}: a person must look"
     study = entered(replace(study, outcome=outcome, reason=reason, ended_at=seen.at), "restored", seen.at)
     return Decision(study, None, reason)
+
+
+def _all_promoted(study: Study, seen: Observation) -> bool:
+    incumbent, winner = study.incumbent, winning_configuration(study)
+    assert incumbent is not None
+    assert winner is not None
+    names = study.plan.target.stable_names
+    return all(seen.fingerprints.get(name) == _fingerprint(incumbent, name, winner) for name in names)

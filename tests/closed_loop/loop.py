@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,24 +11,44 @@ from autotuner.adapters.clock import ManualClock
 from autotuner.adapters.memory_store import MemoryLeases, MemoryStore
 from autotuner.adapters.optuna_proposer import OptunaProposer
 from autotuner.adapters.simulated import SimulatedProfile, SimulatedWorld, small_vision
+from autotuner.bookkeeping.rules import check_grant, check_sequence
 from autotuner.controller import Controller, Outside, Tick
-from autotuner.domain.study import Study, StudyPlan
+from autotuner.domain.configuration import Configuration
+from autotuner.domain.study import Proposal, Study, StudyPlan, TrialKind
 from autotuner.operations import register_target, start_study
-from autotuner.ports import Proposer
+from autotuner.ports import Grant, JournalEntry, Proposer
 from tests.builders import START, a_budget, a_pace, a_plan
 
 
-class InlineExecutor(Executor):
-    """Runs what it is given at once, so that a test is the same every time."""
+class QuickStore(MemoryStore):
+    """The store in memory without the round trip through JSON text: tests of the loop look at other things.
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run `fn` now and return its finished future."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - a future carries whatever was raised
-            future.set_exception(error)
-        return future
+    What survives being stored is checked by the contract suite and by the studies that keep to `MemoryStore`.
+    """
+
+    def append(self, before: Study, after: Study, entry: JournalEntry, grant: Grant) -> None:
+        """Record a decision or an outcome under the same rules, keeping the very objects."""
+        row = self.memory.studies[after.id]
+        name = row.study.plan.target.name
+        lease = self.memory.leases[name]
+        check_grant(grant, name, lease.holder, lease.token)
+        check_sequence(after.id, row.sequence, entry.sequence)
+        row.study, row.sequence = after, entry.sequence
+        row.journal.append(entry)
+
+
+class ScriptedProposer:
+    """Proposes the given configurations one after another, and then nothing."""
+
+    def __init__(self, *configurations: Configuration) -> None:
+        self._configurations = configurations
+
+    def propose(self, study: Study) -> Proposal | None:
+        """Return the configuration that follows those already tried."""
+        tried = len([trial for trial in study.trials if trial.kind is TrialKind.CANDIDATE])
+        if tried >= len(self._configurations):
+            return None
+        return Proposal(self._configurations[tried], "the test says so", "scripted")
 
 
 def a_brisk_plan(**changes: Any) -> StudyPlan:
@@ -55,6 +74,31 @@ def a_brisk_plan(**changes: Any) -> StudyPlan:
     return a_plan(**{**fields, **changes})
 
 
+def a_short_plan(**changes: Any) -> StudyPlan:
+    """One trial on three levels, under little dispersion: a whole study in two minutes of simulated time."""
+    slo = a_budget(harm_budget_requests=3000, max_canary_share=0.75)
+    pace = changes.pop("pace", {})
+    fields: dict[str, Any] = {
+        "slo": slo,
+        "pace": replace(
+            a_brisk_plan().pace,
+            **{
+                "production_window": timedelta(seconds=8),
+                "step_limit": timedelta(seconds=20),
+                "bake": timedelta(seconds=8),
+                "load_limit": timedelta(seconds=10),
+                "stage_limit": timedelta(seconds=20),
+                "study_limit": timedelta(minutes=20),
+                **pace,
+            },
+        ),
+        "max_trials": 1,
+        "max_dispersion": 2.0,
+        "ramp_steps": 3,
+    }
+    return a_brisk_plan(**{**fields, **changes})
+
+
 def proposers(plan: StudyPlan) -> Proposer:
     """The shipped proposer for a plan."""
     return OptunaProposer(plan.sampler)
@@ -67,10 +111,12 @@ class Loop:
     plan: StudyPlan = field(default_factory=a_brisk_plan)
     profile: SimulatedProfile = field(default_factory=small_vision)
     seed: int = 1
+    proposer: Proposer | None = None
+    """What proposes in place of the shipped proposer."""
+    store: MemoryStore = field(default_factory=MemoryStore)
 
     def __post_init__(self) -> None:
         self.clock = ManualClock(START)
-        self.store = MemoryStore()
         self.leases = MemoryLeases(self.store, self.clock)
         self.target = SimulatedWorld(self.plan.target, self.clock, self.profile, self.seed)
         self.said: list[str] = []
@@ -86,10 +132,14 @@ class Loop:
             leases=self.leases,
             clock=self.clock,
             worlds=lambda target: self.target.world,
-            proposers=proposers,
-            background=InlineExecutor(),
+            proposers=self.proposers,
+            background=self.target.background,
         )
         return Controller(outside, holder)
+
+    def proposers(self, plan: StudyPlan) -> Proposer:
+        """The proposer of this loop."""
+        return self.proposer or proposers(plan)
 
     @property
     def study(self) -> Study:
