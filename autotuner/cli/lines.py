@@ -79,19 +79,24 @@ def _milliseconds(seconds: float | None) -> str:
 
 def news(before: Study | None, after: Study) -> Iterator[tuple[str, str]]:
     """Yield what happened between two states of a study, as (kind, line): phase, trial, step, reason, verdict."""
+    known = before.trials if before is not None else ()
+    for old, trial in zip(known, after.trials, strict=False):
+        yield from _continued(after, old, trial)
     if before is None or before.phase is not after.phase:
         yield "phase", PHASE_TITLES[after.phase]
-    known = before.trials if before is not None else ()
-    for trial in after.trials:
-        old = known[trial.number] if trial.number < len(known) else None
-        if old is None:
-            yield "trial", trial_line(after, replace(trial, verdict=None))
-            if trial.proposal is not None:
-                yield "reason", trial.proposal.reason
-        for step in trial.steps[len(old.steps) if old is not None else 0 :]:
-            yield "step", step_line(after, step)
-            yield "verdict", step.judgement.reason
-        if old is not None and trial.voids > old.voids and len(trial.steps) == len(old.steps):
-            yield "verdict", trial.reason
-        if trial.verdict is not None and trial.ended_at is not None and (old is None or old.ended_at is None):
-            yield "judged", trial_line(after, trial)
+    for trial in after.trials[len(known) :]:
+        yield "trial", trial_line(after, replace(trial, verdict=None))
+        if trial.proposal is not None:
+            yield "reason", trial.proposal.reason
+        yield from _continued(after, replace(trial, steps=(), voids=0, ended_at=None), trial)
+
+
+def _continued(study: Study, old: Trial, trial: Trial) -> Iterator[tuple[str, str]]:
+    """What happened to a trial that was known before."""
+    for step in trial.steps[len(old.steps) :]:
+        yield "step", step_line(study, step)
+        yield "verdict", step.judgement.reason
+    if trial.voids > old.voids and len(trial.steps) == len(old.steps):
+        yield "verdict", trial.reason
+    if trial.verdict is not None and trial.ended_at is not None and old.ended_at is None:
+        yield "judged", trial_line(study, trial)

@@ -56,7 +56,7 @@ BRISK = Pace(
 )
 """A rehearsal's pace: what takes a study a night of thin traffic is shown within minutes."""
 
-BRISK_DISPERSION = 4.0
+BRISK_DISPERSION = 3.0
 """Limit on the dispersion factor in a rehearsal; a real study has none and looks longer instead."""
 
 Report = Callable[[str], None]
@@ -74,7 +74,7 @@ class SandboxStack:
     directory: Path
     database_url: str = ""
     seed: int = 1
-    report: Report = lambda sentence: None
+    report: Report = print
     tritons: dict[str, TritonProcess] = field(default_factory=dict)
     envoy: EnvoyProcess = field(init=False)
     postgres: PostgresProcess | None = None
