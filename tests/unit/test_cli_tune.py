@@ -45,6 +45,16 @@ def test_a_study_that_finds_nothing_better_keeps_the_incumbent_and_ends_well(tmp
     assert ran.out.startswith("KEPT: all 1 trials are done; no candidate was better")
 
 
+def test_a_search_with_nothing_to_try_says_why_and_its_replay_agrees(tmp_path: Path) -> None:
+    limits = {"instance_count": 1, "max_queue_delay_microseconds": 0, "preferred_batch_sizes": [[4, 8]]}
+    terminal = Terminal()
+
+    ran = terminal.run("tune", a_target_file(tmp_path, limits=limits))
+
+    assert (ran.code, ran.out[:45]) == (0, "KEPT: no candidate is left: 1 already tried; ")
+    assert terminal.run("replay", "--latest", "--json").answer["differences"] == 0
+
+
 def test_a_study_without_evidence_ends_with_3(tmp_path: Path) -> None:
     pace = TARGET["study"]["pace"] | {"step_limit": "12s", "step_minimum": "1s"}
 
