@@ -241,8 +241,10 @@ def _blame(case: _Case, *, failures: bool) -> tuple[Verdict, str] | None:
             if silent
             else None
         )
+    if _was_bad(case, baseline, bound):
+        return Verdict.REJECT, f"{over}; the stable replicas, which were over it before, had {_of(control)}"
     odds = log_odds_shared(candidate.scaled(phi), control.scaled(phi), baseline.scaled(phi), bound)
-    theirs = f"the stable replicas had {control.bad:.0f} of {control.total:.0f}"
+    theirs = f"the stable replicas had {_of(control)}"
     if odds <= -math.log(ODDS_TO_BLAME):
         return Verdict.REJECT, f"{over}; {theirs}"
     if odds >= math.log(ODDS_TO_VOID):
@@ -250,6 +252,16 @@ def _blame(case: _Case, *, failures: bool) -> tuple[Verdict, str] | None:
     if candidate.bad / phi >= PATIENCE_UNDECIDED:
         return Verdict.VOID, f"{over}, but {theirs}, too few to tell whose fault it is: nobody is blamed"
     return None
+
+
+def _was_bad(case: _Case, baseline: Share, bound: float) -> bool:
+    """Whether the control was over the bound in its own baseline: then its being so now is no move of anything."""
+    evidence = log_e_above(baseline.bad / case.dispersion, baseline.total / case.dispersion, bound)
+    return float(evidence) >= -math.log(case.levels.reject_alpha)
+
+
+def _of(share: Share) -> str:
+    return f"{share.bad:.0f} of {share.total:.0f}"
 
 
 def _counted(counts: Counts, failures: bool) -> Share:

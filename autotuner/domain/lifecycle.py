@@ -236,7 +236,8 @@ def _after_baseline(study: Study, trial: Trial, seen: Observation) -> Decision:
 
 
 def _control(steps: Sequence[Step]) -> Counts:
-    return sum((step.control for step in steps), NONE)
+    """What the stable replicas are like while nothing moves: a window that was void says nothing of that."""
+    return sum((step.control for step in steps if step.verdict is not Verdict.VOID), NONE)
 
 
 # -- search ----------------------------------------------------------------------------------------------------
