@@ -16,6 +16,7 @@ from rich.table import Table
 
 from autotuner.adapters.clock import SystemClock
 from autotuner.cli.exits import Exit, exit_code_of
+from autotuner.cli.invocation import of
 from autotuner.cli.live import Display
 from autotuner.cli.rehearsal import Options, Rehearsal
 from autotuner.domain.benefit import Benefit, Standing, benefit
@@ -45,6 +46,7 @@ class Ending:
 
 
 def demo(  # noqa: PLR0913, PLR0917 - one argument an option
+    context: typer.Context,
     workload: Annotated[
         str, typer.Option(help=f"A workload file, or one of: {', '.join(workload_names())}.")
     ] = DEFAULT_WORKLOAD,
@@ -66,6 +68,7 @@ def demo(  # noqa: PLR0913, PLR0917 - one argument an option
     seed: Annotated[int, typer.Option(help="Seed of the traffic and of the sampler.")] = 1,
 ) -> None:
     """Tune a model on real servers on this machine: three tritonservers, Envoy, PostgreSQL, bursty traffic."""
+    of(context, json=as_json)
     chosen = load_workload(workload)
     if database_url and not database_url.startswith("postgresql"):
         raise InvalidInput(

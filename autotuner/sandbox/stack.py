@@ -20,8 +20,7 @@ from typing import Any, Self
 
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Pace, StudyPlan
-from autotuner.domain.target import Limits, Objective, Replica, Target
-from autotuner.errors import InvalidInput
+from autotuner.domain.target import Limits, Replica, Target
 from autotuner.sandbox.envoy import TOTAL_WEIGHT, EnvoyProcess, Topology
 from autotuner.sandbox.model_repository import reference_requests, write_repository
 from autotuner.sandbox.postgres import PostgresProcess
@@ -82,6 +81,8 @@ class SandboxStack:
     _stop: threading.Event = field(default_factory=threading.Event)
     _watch: threading.Thread | None = None
     _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _noted: dict[str, Any] = field(default_factory=dict)
+    """What others had written into the state file; it stays there."""
 
     def __enter__(self) -> Self:
         try:
@@ -115,7 +116,7 @@ class SandboxStack:
                 if longest is None
                 else longest,
             ),
-            objective=Objective(str((self.workload.study or {}).get("objective", Objective.CAPACITY))),
+            objective=self.workload.study_settings().objective,
             note=self.note,
             replica_cost_per_hour=self.workload.gpu_cost_per_hour,
             currency=self.workload.currency,
@@ -249,6 +250,7 @@ class SandboxStack:
 
     def write_state(self, **more: Any) -> None:
         """Write pids and URLs for whoever wants to look at, or break, the stack from outside."""
+        self._noted |= more
         state = {
             "workload": self.workload.name,
             "gateway": self.envoy.url,
@@ -260,7 +262,7 @@ class SandboxStack:
                 if t.process.alive
             },
             "envoy_pid": self.envoy.process.pid if self.envoy.process.alive else None,
-            **more,
+            **self._noted,
         }
         path = self.directory / STATE_FILE
         unfinished = path.with_suffix(".new")
@@ -269,16 +271,9 @@ class SandboxStack:
 
 
 def brisk_plan(stack: SandboxStack, slo: SloBudget, *, short: bool = False, seed: int = 0) -> StudyPlan:
-    """Return the plan of a rehearsal on `stack`. The workload's `study` section overrides it.
-
-    Raises InvalidInput for a study setting that does not exist.
-    """
+    """Return the plan of a rehearsal on `stack`. The workload's `study` section overrides it."""
     settings: dict[str, Any] = {"max_trials": 2 if short else 3, "ramp_steps": 4 if short else 5}
-    settings |= {name: value for name, value in (stack.workload.study or {}).items() if name != "objective"}
-    allowed = ("max_trials", "ramp_steps", "minimum_gain", "sampler", "max_voids", "approval")
-    for name, value in settings.items():
-        if name not in allowed:
-            raise InvalidInput(f"study.{name}", value, f"one of: objective, {', '.join(allowed)}")
+    settings |= stack.workload.study_settings().model_dump(exclude={"objective"}, exclude_none=True)
     return StudyPlan(
         target=stack.target(), slo=slo, pace=BRISK, max_dispersion=BRISK_DISPERSION, seed=seed, **settings
     )

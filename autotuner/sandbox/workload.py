@@ -16,14 +16,17 @@ from typing import Annotated, Any, Self
 from pydantic import Field, StrictInt, model_validator
 
 from autotuner.domain.configuration import MAX_DELAY_MICROSECONDS, Configuration
+from autotuner.domain.study import Approval
+from autotuner.domain.target import Objective
 from autotuner.errors import InvalidInput
 from autotuner.sandbox.arrivals import KINDS, Arrivals, describe
-from autotuner.sections import Section, parse_yaml, validated
+from autotuner.sections import FRACTION, Section, parse_yaml, validated
 
 DEFAULT_WORKLOAD = "small-vision"
 SUFFIX = ".yaml"
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,62}$"
 ONNX_MODELS = ("magika",)
+SAMPLERS = ("tpe", "gp")
 
 DelayMicroseconds = Annotated[
     int, Field(ge=0, le=MAX_DELAY_MICROSECONDS, description=f"a whole number, 0 to {MAX_DELAY_MICROSECONDS}")
@@ -104,6 +107,26 @@ class Faults(Section):
     slow_when_delay_us: DelayMicroseconds | None = None
 
 
+class StudySettings(Section):
+    """What a file may change of the rehearsal's plan; `sandbox.stack` has what is left out."""
+
+    objective: Objective = Field(
+        default=Objective.CAPACITY, strict=False, description=f"one of: {', '.join(Objective)}"
+    )
+    max_trials: int | None = Field(default=None, ge=1, le=1000, description="a whole number, 1 to 1000")
+    ramp_steps: int | None = Field(default=None, ge=2, le=50, description="a whole number, 2 to 50")
+    minimum_gain: float | None = Field(
+        default=None, ge=0, le=10, description="a fraction from 0: 0.05 is 5 %", json_schema_extra=FRACTION
+    )
+    max_voids: int | None = Field(default=None, ge=0, le=100, description="a whole number, 0 to 100")
+    approval: Approval | None = Field(
+        default=None, strict=False, description=f"one of: {', '.join(Approval)}"
+    )
+    sampler: str | None = Field(
+        default=None, pattern=f"^({'|'.join(SAMPLERS)})$", description=f"one of: {', '.join(SAMPLERS)}"
+    )
+
+
 class Workload(Section):
     """One workload file. Durations are milliseconds, memory is megabytes (10⁶ bytes)."""
 
@@ -151,6 +174,7 @@ class Workload(Section):
         if self.batch_latency_ms is not None:
             self._check_curve(self.batch_latency_ms)
         self._check_memory()
+        self.study_settings()
         return self
 
     def _check_kind(self) -> None:
@@ -210,6 +234,13 @@ class Workload(Section):
         if needed_mb > self.device_memory_mb:
             allowed = f"at least the {needed_mb:g} MB that the incumbent's instances take"
             raise InvalidInput("device_memory_mb", self.device_memory_mb, allowed)
+
+    def study_settings(self) -> StudySettings:
+        """What the file says about the study. Raises InvalidInput."""
+        try:
+            return validated(StudySettings, self.study or {}, "study")
+        except InvalidInput as error:
+            raise InvalidInput(f"study.{error.field}", error.value, error.allowed) from error
 
     def incumbent_configuration(self) -> Configuration:
         """The incumbent in the domain's words."""
