@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -57,6 +57,12 @@ BRISK = Pace(
 
 BRISK_DISPERSION = 3.0
 """Limit on the dispersion factor in a rehearsal; a real study has none and looks longer instead."""
+
+ACCEPT_REQUESTS = 330
+"""Requests without a slow one that a screening ACCEPT takes, times the dispersion factor (see `make bench`)."""
+
+PATIENCE = timedelta(seconds=80)
+"""The longest that a rehearsal stays at one load level."""
 
 Report = Callable[[str], None]
 
@@ -275,8 +281,21 @@ def brisk_plan(stack: SandboxStack, slo: SloBudget, *, short: bool = False, seed
     settings: dict[str, Any] = {"max_trials": 2 if short else 3, "ramp_steps": 4 if short else 5}
     settings |= stack.workload.study_settings().model_dump(exclude={"objective"}, exclude_none=True)
     return StudyPlan(
-        target=stack.target(), slo=slo, pace=BRISK, max_dispersion=BRISK_DISPERSION, seed=seed, **settings
+        target=stack.target(),
+        slo=slo,
+        pace=_paced(stack.workload.traffic.requests_per_second),
+        max_dispersion=BRISK_DISPERSION,
+        seed=seed,
+        **settings,
     )
+
+
+def _paced(requests_per_second: float) -> Pace:
+    """The brisk pace with time enough for a level's requests, within PATIENCE: thinner traffic ends inconclusive."""
+    fair = requests_per_second / len((*STABLE, CANARY))
+    needed = timedelta(seconds=1.2 * ACCEPT_REQUESTS * BRISK_DISPERSION / fair)
+    step = min(PATIENCE, max(BRISK.step_limit, needed))
+    return replace(BRISK, step_limit=step, stage_limit=max(BRISK.stage_limit, 2 * step))
 
 
 def run_directory(parent: str | None = None) -> Path:
