@@ -1,0 +1,31 @@
+"""Whether tuning can help, and how long a verdict takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotuner.domain.diagnosis import requests_to_accept
+from autotuner.domain.judgement import SCREENING, STRICT, Counts, Levels, Verdict, judge
+
+NONE = Counts(0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("levels", [SCREENING, STRICT])
+@pytest.mark.parametrize("dispersion", [1.0, 3.0])
+def test_an_accept_takes_just_the_requests_that_are_told(levels: Levels, dispersion: float) -> None:
+    needed = requests_to_accept(levels, dispersion)
+
+    def verdict(total: int) -> Verdict | None:
+        found = judge(
+            Counts(total, 0, 0, 0),
+            None,
+            NONE,
+            error_ceiling=0.001,
+            levels=levels,
+            dispersion=dispersion,
+            exhausted=False,
+        )
+        return found.verdict if found else None
+
+    assert verdict(needed) is Verdict.ACCEPT
+    assert verdict(needed - round(dispersion) - 1) is None
