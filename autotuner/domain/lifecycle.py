@@ -13,7 +13,7 @@ from datetime import datetime
 
 from autotuner.domain import confirmation, procedure, rollout
 from autotuner.domain.configuration import fingerprint, read_configuration, with_configuration
-from autotuner.domain.diagnosis import hopeless, unlike_production
+from autotuner.domain.diagnosis import hopeless, time_for_a_verdict, unlike_production
 from autotuner.domain.dispersion import with_learnt_dispersion
 from autotuner.domain.evidence import NONE
 from autotuner.domain.judgement import Counts, Verdict
@@ -201,9 +201,10 @@ def _baseline(study: Study, seen: Observation) -> Decision:
 
 def _after_production(study: Study, trial: Trial, seen: Observation) -> Decision:
     if trial.verdict not in (Verdict.ACCEPT, Verdict.REJECT):
-        return ending(
-            study, Outcome.INCONCLUSIVE, f"production could not be measured: {trial.reason}", seen.at
-        )
+        text = f"production could not be measured: {trial.reason}"
+        if trial.verdict is Verdict.INCONCLUSIVE:
+            text += f"; {time_for_a_verdict(study, trial)}"
+        return ending(study, Outcome.INCONCLUSIVE, text, seen.at)
     step = trial.steps[-1]
     study = replace(
         study,
