@@ -15,7 +15,7 @@ from autotuner.domain.configuration import read_configuration
 from autotuner.domain.study import Outcome, Study
 from autotuner.operations import replay
 from autotuner.ports import World
-from tests.closed_loop.loop import Loop, QuickStore, a_brisk_plan, proposers
+from tests.closed_loop.loop import Loop, QuickStore, a_short_plan, proposers
 
 
 class Killed(BaseException):
@@ -94,10 +94,10 @@ class DyingLoop(Loop):
                 self.renew()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_study_whose_worker_dies_all_the_time_ends_with_evidence_for_all_it_did(seed: int) -> None:
     fuse = Fuse(seed)
-    loop = DyingLoop(plan=a_brisk_plan(max_trials=2), profile=small_vision(), seed=2, store=QuickStore())
+    loop = DyingLoop(plan=a_short_plan(max_trials=2), profile=small_vision(), seed=seed, store=QuickStore())
     loop.with_fuse(fuse)
     study = loop.run(most_ticks=20_000)
     assert fuse.killed >= 20
@@ -118,7 +118,7 @@ def _ends_right(loop: Loop, study: Study) -> None:
 
 
 def test_a_new_worker_at_every_single_tick_changes_nothing() -> None:
-    plan = a_brisk_plan(max_trials=1)
+    plan = a_short_plan()
     undisturbed = Loop(plan=plan, seed=5, store=QuickStore())
     undisturbed.run()
     restarted = Loop(plan=plan, seed=5, store=QuickStore())

@@ -11,7 +11,7 @@ from autotuner.domain.configuration import read_configuration
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.study import Outcome, Study, TrialKind
 from autotuner.operations import replay
-from tests.closed_loop.loop import Loop, QuickStore, a_brisk_plan, proposers
+from tests.closed_loop.loop import Loop, QuickStore, a_brisk_plan, a_short_plan, proposers
 
 
 def served(loop: Loop, replica: str) -> object:
@@ -135,6 +135,6 @@ def _summary(study: Study) -> list[tuple[object, ...]]:
 
 
 def test_the_same_seed_gives_the_same_study() -> None:
-    plan = a_brisk_plan(max_trials=1)
+    plan = a_short_plan()
     first, second = Loop(plan=plan, seed=5), Loop(plan=plan, seed=5)
     assert _summary(first.run()) == _summary(second.run())
