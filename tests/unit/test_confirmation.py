@@ -35,7 +35,7 @@ BASELINE = run(TrialKind.BASELINE, Verdict.ACCEPT, 0, 1)
 WINNER = run(TrialKind.CANDIDATE, Verdict.ACCEPT, 0, 1, 2, 3, 4, limited_by="traffic")
 SECOND = run(TrialKind.CANDIDATE, Verdict.ACCEPT, 0, 1, 2, 3, configuration=OTHER)
 CONFIRMED = run(TrialKind.CONFIRMATION, Verdict.ACCEPT, 1, 2, 3, 4)
-FAILED_CONTROL = run(TrialKind.CONTROL, Verdict.REJECT)
+FAILED_CONTROL = run(TrialKind.CONTROL, Verdict.REJECT, steps=(a_step(LADDER[4], Verdict.REJECT, bad=300),))
 
 
 def confirming(*trials: Trial, plan: Any = PLAN, winner: int = 1, **changes: Any) -> Study:
