@@ -69,7 +69,7 @@ class Conflict(AutotunerError):
         self.detail = detail
 
     def __str__(self) -> str:
-        return f"{self.subject} was changed by somebody else: {self.detail}"
+        return f"{self.subject}: {self.detail}"
 
 
 class NotFound(AutotunerError):

@@ -42,15 +42,28 @@ class Replay:
 def start_study(store: Store, clock: Clock, plan: StudyPlan, actor: str) -> Study:
     """Record a new study of `plan` and return it; a worker will carry it.
 
-    Raises Conflict when the target already has an unfinished study.
+    Raises Conflict when the target already has an unfinished study, NotFound for an unknown target, Refused when the
+    plan's budget is not the version in force.
     """
     now = clock.now()
     name = plan.target.name
+    _check_budget(plan, store.budgets(name)[-1])
     mark = hashlib.sha256(f"{name} {now.isoformat()} {actor}".encode()).hexdigest()[:6]
     study_id = f"{name}-{now:%Y%m%d-%H%M%S}-{mark}"
     study = Study(study_id, plan, now, actor, dispersion=min(UNKNOWN_DISPERSION, plan.max_dispersion))
     store.create_study(study)
     return study
+
+
+def _check_budget(plan: StudyPlan, in_force: SloBudget) -> None:
+    """A ceiling is what was registered, with its reason on record, and not what the plan happens to carry."""
+    pinned = plan.slo
+    differs = in_force.loosened_fields(pinned) or pinned.loosened_fields(in_force)
+    if differs or pinned.version != in_force.version:
+        raise Refused(
+            f"the plan's SLO budget (version {pinned.version}) is not the one in force for {plan.target.name} "
+            f"(version {in_force.version}): register it first, then start from what is registered"
+        )
 
 
 def register_target(

@@ -111,15 +111,25 @@ def _after_control(study: Study, control: Trial, seen: Observation) -> Decision:
 
 
 def _capacity_problem(study: Study, confirmed: Trial, control: Trial) -> str:
-    if control.verdict is not Verdict.REJECT and not control.accepted:
-        return f"not confirmed: the incumbent could not be measured again ({control.reason})"
-    if control.accepted and control.limited_by not in ("ceiling", "traffic"):
-        return f"not confirmed: the incumbent could not be measured again ({control.reason})"
     before = baseline(study)
+    if not _measured_again(control, before):
+        return f"not confirmed: the incumbent could not be measured again ({control.reason})"
     theirs = max(_top(control), _top(before) if before else 0.0)
     if _top(confirmed) >= theirs * (1.0 + study.plan.minimum_gain):
         return ""
     return "not confirmed: on fresh data the incumbent carried as much"
+
+
+def _measured_again(control: Trial, before: Trial | None) -> bool:
+    """Whether the incumbent was accepted or rejected where the winner was confirmed.
+
+    A load that was refused, or a rejection while it warmed up although its baseline held more, says nothing of that.
+    """
+    if control.accepted:
+        return control.limited_by in ("ceiling", "traffic")
+    if control.verdict is not Verdict.REJECT or not control.steps:
+        return False
+    return control.steps[-1].level.number >= 0 or before is None or not before.accepted
 
 
 def _efficiency_problem(study: Study, confirmed: Trial, control: Trial) -> str:

@@ -16,10 +16,13 @@ COMPUTE_SHARE = 0.95
 def hopeless(study: Study, baseline: Trial) -> str:
     """Return why no configuration can hold the ceiling; empty when one might.
 
-    Only what is certain counts: the baseline was rejected at its lowest level, and even the smallest batch the
-    server ran takes (nearly) the whole ceiling in compute alone.
+    Only what is certain counts: the baseline was over the ceiling at its lowest level, and even the smallest batch
+    the server ran takes (nearly) the whole ceiling in compute alone. Where production was over it too, a baseline that
+    is void because the stable replicas suffer just as much says the same.
     """
-    if baseline.verdict is not Verdict.REJECT:
+    if baseline.accepted or not (
+        baseline.verdict is Verdict.REJECT or _over_like_production(study, baseline)
+    ):
         return ""
     ceiling = study.plan.slo.p99_ceiling_seconds
     times = [s.use.fastest_batch_seconds for s in baseline.steps if s.use and s.use.fastest_batch_seconds]
@@ -29,6 +32,12 @@ def hopeless(study: Study, baseline: Trial) -> str:
         f"no configuration can help: compute alone takes {min(times) * 1e3:.0f} ms for the smallest batch where "
         f"the ceiling is {ceiling * 1e3:.0f} ms; a faster model, a lower precision or another device is needed"
     )
+
+
+def _over_like_production(study: Study, baseline: Trial) -> bool:
+    production = next((t for t in study.trials if t.kind is TrialKind.PRODUCTION), None)
+    bad = production is not None and production.verdict is Verdict.REJECT
+    return bad and bool(baseline.steps) and baseline.steps[-1].verdict is Verdict.VOID
 
 
 def unlike_production(study: Study, baseline: Trial) -> str:

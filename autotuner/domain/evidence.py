@@ -33,6 +33,10 @@ LEARNT_FROM = frozenset({TrialKind.PRODUCTION, TrialKind.BASELINE})
 """Kinds whose looks are kept to learn how much the counts scatter."""
 
 
+OF_THE_INCUMBENT = frozenset({TrialKind.PRODUCTION, TrialKind.BASELINE, TrialKind.CONTROL})
+"""Kinds that measure what runs already: how much memory it leaves says nothing of what it carries."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Counts of a window so far and what they say; `judgement` None means keep looking."""
@@ -166,6 +170,19 @@ def too_thin(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> 
     return f"only {rate:.0f}/s came where the level means {nominal:.0f}/s"
 
 
+def stale(study: Study, window: OpenWindow) -> str:
+    """Return why the counts may be old; empty when requests went on ending.
+
+    Counters that stand still look the same whether nothing is sent or an old answer is repeated: neither is evidence.
+    """
+    pace = study.plan.pace
+    looks = math.ceil(pace.no_data_limit / pace.look_interval)
+    newest = window.increments[-looks:]
+    if len(newest) < looks or any(look.total for look in newest):
+        return ""
+    return f"no request has ended for {pace.no_data_limit.total_seconds():g} s: the counts may be old"
+
+
 def closed_step(
     study: Study, trial: Trial, window: OpenWindow, sample: Sample, evidence: Evidence, judgement: Judgement
 ) -> Step:
@@ -174,7 +191,7 @@ def closed_step(
     span = Window(window.first, sample)
     use = span.use(trial.replicas[0]) if len(trial.replicas) == 1 else None
     cramped = lands_in_headroom(use, study.plan.target.limits.memory_headroom) if use else None
-    if cramped and judgement.verdict is Verdict.ACCEPT and trial.kind is not TrialKind.BASELINE:
+    if cramped and judgement.verdict is Verdict.ACCEPT and trial.kind not in OF_THE_INCUMBENT:
         judgement = replace(judgement, verdict=Verdict.REJECT, reason=f"REJECT: {cramped}")
     everyone = [name for name in study.plan.target.stable_names if name in sample.gateway]
     canary = study.plan.target.canary.name

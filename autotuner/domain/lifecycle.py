@@ -220,13 +220,13 @@ def _after_production(study: Study, trial: Trial, seen: Observation) -> Decision
 
 def _after_baseline(study: Study, trial: Trial, seen: Observation) -> Decision:
     steps = [step for step in trial.steps if step.level.number >= 0]
+    reason = hopeless(study, trial)
+    if reason:
+        return ending(study, Outcome.KEPT, reason, seen.at)
     if trial.verdict in (Verdict.INCONCLUSIVE, Verdict.VOID) or not trial.steps:
         return ending(
             study, Outcome.INCONCLUSIVE, f"the incumbent could not be measured: {trial.reason}", seen.at
         )
-    reason = hopeless(study, trial)
-    if reason:
-        return ending(study, Outcome.KEPT, reason, seen.at)
     reason = unlike_production(study, trial)
     if reason:
         return ending(study, Outcome.INCONCLUSIVE, reason, seen.at)

@@ -17,6 +17,7 @@ from autotuner.domain.evidence import (
     looked,
     open_for,
     spoilt,
+    stale,
     too_thin,
     unreadable,
     weigh,
@@ -97,6 +98,15 @@ def wanted_fingerprint(incumbent: Incumbent, replica: str, trial: Trial) -> str:
     return fingerprint(with_configuration(json.loads(incumbent.configs[replica]), trial.configuration))
 
 
+def production_fingerprint(incumbent: Incumbent, replica: str) -> str:
+    """Return what the replica's configuration means with production's tuned fields.
+
+    The canary may have been found with others, which nothing speaks for: it is given those back, but stands in for
+    nobody with them.
+    """
+    return fingerprint(with_configuration(json.loads(incumbent.configs[replica]), incumbent.configuration))
+
+
 def level_weights(study: Study, trial: Trial, level: Level) -> dict[str, int]:
     """Return the gateway weights of one level of a trial."""
     incumbent = _incumbent(study)
@@ -141,7 +151,10 @@ def no_stand_in(study: Study, trial: Trial, seen: Observation) -> str:
     served = seen.fingerprints.get(canary)
     if served is None:
         return f"{canary} cannot stand in: {seen.faults.get(canary, 'no answer')}"
-    if served not in (incumbent.fingerprints[canary], wanted_fingerprint(incumbent, canary, trial)):
+    if served not in (
+        production_fingerprint(incumbent, canary),
+        wanted_fingerprint(incumbent, canary, trial),
+    ):
         return f"{canary} cannot stand in: it serves neither the incumbent nor the winner"
     return ""
 
@@ -367,7 +380,7 @@ def _decide(study: Study, trial: Trial, window: OpenWindow, seen: Observation, s
     if judgement is None:
         return _hold(with_trial(study, trial), _progress(evidence))
     if judgement.verdict is Verdict.ACCEPT:
-        thin = too_thin(study, trial, window, sample)
+        thin = stale(study, window) or too_thin(study, trial, window, sample)
         if thin and open_for(window, sample.at) >= window_limit(study, trial):
             judgement = replace(judgement, verdict=Verdict.INCONCLUSIVE, reason=f"INCONCLUSIVE: {thin}")
         elif thin or open_for(window, sample.at) < window_minimum(study, trial):

@@ -37,13 +37,13 @@ def winning_configuration(study: Study) -> Configuration | None:
 
 
 def known_fingerprints(study: Study) -> Mapping[str, frozenset[str]]:
-    """Return, for each replica, what it may serve without anybody else having changed it."""
+    """Return, for each replica, what it may serve users with: production's configuration or the winner."""
     incumbent = study.incumbent
     assert incumbent is not None
     winner = winning_configuration(study)
     known = {}
     for replica in study.plan.target.replicas:
-        allowed = {incumbent.fingerprints[replica.name]}
+        allowed = {procedure.production_fingerprint(incumbent, replica.name)}
         if winner is not None:
             allowed.add(_fingerprint(incumbent, replica.name, winner))
         known[replica.name] = frozenset(allowed)

@@ -54,9 +54,7 @@ def test_refused_says_why_in_one_sentence() -> None:
 def test_conflict_says_what_changed_hands() -> None:
     error = Conflict("lease of target vision", "expected token 3, found token 4")
 
-    assert (
-        str(error) == "lease of target vision was changed by somebody else: expected token 3, found token 4"
-    )
+    assert str(error) == "lease of target vision: expected token 3, found token 4"
 
 
 def test_not_found_says_what_was_looked_for() -> None:
