@@ -15,8 +15,9 @@ from autotuner.adapters.postgres.engine import open_engine, transaction, transla
 from autotuner.adapters.postgres.tables import VERSION_TABLE
 from autotuner.errors import NotFound
 
-FOLDERS = (Path(__file__).parents[3] / "migrations", Path(__file__).parent / "migrations")
-"""Where the migrations are: beside the package in a checkout, inside it when installed from a wheel."""
+FOLDERS = (Path(__file__).parent / "migrations", Path(__file__).parents[3] / "migrations")
+"""Where the migrations are: inside the package when installed from a wheel, beside it in a checkout. In this order,
+because what is called `migrations` beside an installed package belongs to another product."""
 
 
 def migrations_folder() -> Path:
