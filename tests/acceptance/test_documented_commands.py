@@ -6,6 +6,7 @@ commands are asked about was made by the real controller on a simulated target, 
 
 from __future__ import annotations
 
+import ast
 import logging
 import os
 import re
@@ -60,11 +61,17 @@ class Elsewhere:
     where: str
 
 
-DEMO = Elsewhere("acceptance tests of the demo")
+@dataclass(frozen=True)
+class InTheDemo:
+    """A claim that the demo is run with the command's options by a function of `tests/acceptance/test_demo.py`."""
+
+    function: str
+
+
 CI = Elsewhere(".ci/run")
 HERE = Elsewhere("a test of its own below")
 
-CLAIMS: Mapping[str, Run | Elsewhere] = {
+CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "make demo": CI,
     "make test": CI,
     "make setup": CI,
@@ -73,9 +80,11 @@ CLAIMS: Mapping[str, Run | Elsewhere] = {
     "make bench": Elsewhere("what it calls is tested with the statistics; it takes minutes"),
     ".venv/bin/python -m scripts.state_diagram": Elsewhere("tests/unit/test_docs.py"),
     "export AUTOTUNER_DATABASE_URL=postgresql+psycopg://USER:PASSWORD@HOST/DATABASE": HERE,
-    "autotuner demo --workload my-model.yaml": DEMO,
-    "autotuner demo --short": DEMO,
-    "autotuner demo --keep": DEMO,
+    "autotuner demo --workload my-model.yaml": InTheDemo(
+        "test_ctrl_c_while_it_searches_restores_the_incumbent_and_leaves_nothing_behind"
+    ),
+    "autotuner demo --short": InTheDemo("survived"),
+    "autotuner demo --keep": InTheDemo("survived"),
     "autotuner db upgrade": Run("empty", r"at revision \d{4}", process=True),
     "autotuner tune examples/target.yaml": Run(
         "migrated", r"ABORTED: the target could not be read", code=4, process=True
@@ -123,6 +132,23 @@ def test_what_continuous_integration_is_said_to_run_it_runs() -> None:
 
     for command in (line.removeprefix("make ") for line, claim in CLAIMS.items() if claim is CI):
         assert command in ran or (needs[command] and set(needs[command]) <= ran), command
+
+
+def test_what_the_tests_of_the_demo_are_said_to_run_they_run() -> None:
+    tree = ast.parse((ROOT / "tests" / "acceptance" / "test_demo.py").read_text("utf-8"))
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+    for command, claim in CLAIMS.items():
+        if isinstance(claim, InTheDemo):
+            options = {word for word in parts(command) if word.startswith("--")}
+            assert options <= words_given_to_a_demo(functions[claim.function]), command
+
+
+def words_given_to_a_demo(function: ast.FunctionDef) -> set[object]:
+    """The literal words of the calls `demonstration(…)` in a function."""
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    started = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "demonstration"]
+    return {word.value for call in started for word in call.args if isinstance(word, ast.Constant)}
 
 
 # -- databases
