@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Extra arguments: make demo ARGS="--keep", make test ARGS="-k rollout"
 ARGS ?=
 
-.PHONY: help setup demo test test-fast check lint types imports format bench sweep lock clean
+.PHONY: help setup demo test test-fast check lint types imports format docs bench sweep lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -41,6 +41,9 @@ imports: setup ## Check the import contract (import-linter)
 format: setup ## Rewrite the code in the house format
 	@$(BIN)/ruff check --fix-only --exit-zero --quiet .
 	@$(BIN)/ruff format .
+
+docs: setup ## Draw the state diagrams of docs/architecture.md anew from the code
+	@$(BIN)/python -m scripts.state_diagram
 
 bench: setup ## Print the error rates and sample sizes of the verdict, measured on simulated traffic
 	@$(BIN)/python -m benchmarks.verdict $(ARGS)

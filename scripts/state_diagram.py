@@ -1,6 +1,6 @@
 """The state diagrams of docs/architecture.md, drawn from the transition tables of the code and never by hand.
 
-`python -m scripts.state_diagram` writes them anew between their markers; a test fails while the page is stale.
+`make docs` writes them anew between their markers; a test fails while the page is stale.
 """
 
 from __future__ import annotations

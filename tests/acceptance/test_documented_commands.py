@@ -78,7 +78,7 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "make check": CI,
     "make test-fast": Elsewhere("a part of make test"),
     "make bench": Elsewhere("what it calls is tested with the statistics; it takes minutes"),
-    ".venv/bin/python -m scripts.state_diagram": Elsewhere("tests/unit/test_docs.py"),
+    "make docs": Elsewhere("tests/unit/test_docs.py"),
     "export AUTOTUNER_DATABASE_URL=postgresql+psycopg://USER:PASSWORD@HOST/DATABASE": HERE,
     "autotuner demo --workload my-model.yaml": InTheDemo(
         "test_ctrl_c_while_it_searches_restores_the_incumbent_and_leaves_nothing_behind"

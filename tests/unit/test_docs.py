@@ -221,7 +221,7 @@ def test_every_documented_make_target_exists() -> None:
 def test_the_state_diagrams_are_those_of_the_transition_tables() -> None:
     text = PAGE.read_text("utf-8")
 
-    assert updated(text) == text, "run `.venv/bin/python -m scripts.state_diagram`"
+    assert updated(text) == text, "run `make docs`"
     assert all(drawn in text for drawn in diagrams().values())
 
 
