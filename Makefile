@@ -46,7 +46,7 @@ docs: setup ## Draw the state diagrams of docs/architecture.md anew from the cod
 	@$(BIN)/python -m scripts.state_diagram
 
 bench: setup ## Print the error rates and sample sizes of the verdict, measured on simulated traffic
-	@$(BIN)/python -m benchmarks.verdict $(ARGS)
+	@$(BIN)/python -m tests.benchmarks.verdict $(ARGS)
 
 sweep: setup ## Try every configuration on the local stack: what the winner is compared with
 	@$(BIN)/autotuner sweep $(ARGS)

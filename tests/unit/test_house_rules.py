@@ -152,7 +152,7 @@ def test_the_lock_file_has_every_direct_dependency() -> None:
 
 
 def test_no_text_names_the_home_folder_of_whoever_wrote_it() -> None:
-    folders = ["api", "autotuner", "benchmarks", "deploy", "docs", "migrations", "scripts", "tests"]
+    folders = ["api", "autotuner", "deploy", "docs", "migrations", "scripts", "tests"]
     files = [
         path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in TEXT_SUFFIXES
     ]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from autotuner.domain.judgement import SCREENING, STRICT, Counts, Judgement, Levels, Verdict, judge
 from autotuner.errors import InvalidInput
-from benchmarks.verdict import decide, share_of, shared_windows, simulate
+from tests.benchmarks.verdict import decide, share_of, shared_windows, simulate
 
 HEALTHY = Counts(5000, 12, 12, 0)
 NOTHING = Counts(0, 0, 0, 0)

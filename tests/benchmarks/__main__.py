@@ -1,7 +1,7 @@
-"""`python -m benchmarks [NAME…]`: run every benchmark, or the named ones, and print a table of each.
+"""`python -m tests.benchmarks [NAME…]`: run every benchmark, or the named ones, and print a table of each.
 
-A benchmark is a module of this package with a function `rows()` that returns `benchmarks.verdict.Row` values. Exit
-code 1 when a target is missed, 2 for an unknown name.
+A benchmark is a module of this package with a function `rows()` that returns `verdict.Row` values. Exit code 1 when a
+target is missed, 2 for an unknown name.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import time
 from rich.console import Console
 from rich.table import Table
 
-import benchmarks
+from tests import benchmarks
 
 
 def main(names: list[str]) -> int:
     """Print the tables; returns the exit code."""
     console = Console(width=160)
-    modules = {one.name: importlib.import_module(f"benchmarks.{one.name}") for one in _found()}
+    modules = {one.name: importlib.import_module(f"tests.benchmarks.{one.name}") for one in _found()}
     runnable = {name: module for name, module in modules.items() if hasattr(module, "rows")}
     if unknown := set(names) - set(runnable):
         console.print(f"no benchmark is called {', '.join(sorted(unknown))}; there are {', '.join(runnable)}")

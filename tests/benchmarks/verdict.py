@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from autotuner.domain.judgement import SCREENING, STRICT, Counts, Judgement, Levels, Verdict, judge
 from autotuner.stats.eprocess import log_e_above, log_e_below
 from autotuner.stats.overdispersion import Series, estimate_dispersion
-from benchmarks.worlds import Traffic, clustered, independent, queue
+from tests.benchmarks.worlds import Traffic, clustered, independent, queue
 
 RUNS = 2000
 LOOKS = 60
@@ -224,6 +224,6 @@ def _blame(name: str, levels: Levels) -> list[Row]:
 
 
 if __name__ == "__main__":
-    from benchmarks.__main__ import main
+    from tests.benchmarks.__main__ import main
 
     sys.exit(main(["verdict"]))
