@@ -12,11 +12,12 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from autotuner.domain.configuration import ModelConfig, fingerprint, with_configuration
 from autotuner.domain.lifecycle import absorb, next_step
 from autotuner.domain.observation import ActionResult, Decision, Observation
+from autotuner.domain.procedure import unwatched_weights
 from autotuner.domain.space import why_done
 from autotuner.domain.study import (
     Action,
@@ -29,7 +30,7 @@ from autotuner.domain.study import (
     StudyPlan,
 )
 from autotuner.domain.target import Target
-from autotuner.errors import AutotunerError, Unavailable
+from autotuner.errors import AutotunerError, Conflict, Unavailable
 from autotuner.ports import Clock, Grant, JournalEntry, Leases, Proposer, Store, World
 from autotuner.records import digest, to_record
 
@@ -63,6 +64,14 @@ class Outside:
     background: Executor
 
 
+@dataclass(frozen=True)
+class _Held:
+    """A lease and until when it surely lasts by this process's own clock: nobody else's clock is compared with it."""
+
+    grant: Grant
+    until: datetime
+
+
 class Controller:
     """Carries studies forward, one tick at a time. Safe to run in many processes: a lease decides who drives."""
 
@@ -76,7 +85,7 @@ class Controller:
         self._lease_ttl = lease_ttl
         self._doors: dict[str, World] = {}
         self._loads: dict[tuple[str, int], Future[None]] = {}
-        self._grants: dict[str, Grant] = {}
+        self._held: dict[str, _Held] = {}
         self._seen: dict[str, Study] = {}
 
     def tick(self, study_id: str, target: str) -> Tick:
@@ -104,9 +113,9 @@ class Controller:
         study = self._seen.get(study_id)
         if study is None or study.incumbent is None or study.phase is Phase.ENDED:
             return "nothing to take back"
-        weights = dict(study.incumbent.weights)
+        weights, *also_safe = unwatched_weights(study)
         try:
-            if dict(self._world(study).route.weights()) == weights:
+            if dict(self._world(study).route.weights()) in (weights, *also_safe):
                 return "production already has its traffic"
             self._world(study).route.set_weights(weights)
         except AutotunerError as error:
@@ -136,6 +145,7 @@ class Controller:
         return self._act(study, study.pending.action, sequence, grant)
 
     def _act(self, study: Study, action: Action, sequence: int, grant: Grant) -> Tick:
+        self._require(grant)
         result = self._perform(study, action, sequence)
         if result is None:
             return Tick(
@@ -233,7 +243,7 @@ class Controller:
             config = _complete(study, action)
             limit = study.plan.pace.load_limit
             running = self._background.submit(
-                _load_unless_served, self._world(study), action.replica, config, limit
+                self._loader(study, action), self._world(study), action.replica, config, limit
             )
             self._loads[key] = running
         if not running.done():
@@ -245,33 +255,58 @@ class Controller:
             return ActionResult(self._clock.now(), False, str(error), isinstance(error, Unavailable))
         return ActionResult(self._clock.now(), True)
 
+    def _loader(self, study: Study, action: Load | Restore) -> Callable[..., None]:
+        """A replica on which a load was given up is loaded even if it serves the right thing: loads queue up."""
+        return _load if action.replica in study.unsettled else _load_unless_served
+
     # -- leases --------------------------------------------------------------------------------------------
 
     def _grant(self, target: str) -> Grant | None:
         """Return the lease on a target, renewed when half of it has gone."""
-        held = self._grants.get(target)
-        if held is not None and held.expires_at - self._clock.now() > self._lease_ttl / 2:
-            return held
+        asked = self._clock.now()
+        held = self._held.get(target)
+        if held is not None and held.until - asked > self._lease_ttl / 2:
+            return held.grant
         grant = self._leases.acquire(target, self._holder, self._lease_ttl)
         if grant is None:
-            self._grants.pop(target, None)
+            self._held.pop(target, None)
             return None
-        self._grants[target] = grant
+        self._held[target] = _Held(grant, asked + self._lease_ttl)
         return grant
 
+    def _require(self, grant: Grant) -> None:
+        """Raise Conflict unless the lease still lasts: the database fences what is written, but not what is done."""
+        still = self._grant(grant.target)
+        if still is None or still.token != grant.token:
+            raise Conflict(f"lease of target {grant.target}", f"{grant.holder} lost it within a tick")
+
     def leave(self) -> None:
-        """Give every lease back, so that the next worker need not wait until they expire."""
-        for target, grant in list(self._grants.items()):
-            self._leases.release(grant)
-            self._grants.pop(target, None)
+        """Give production its traffic, then every lease back, so that nobody is exposed to what nobody watches.
+
+        The next worker need not wait for the leases; it finds the window void and measures again. Raises Unavailable.
+        """
+        for study in list(self._seen.values()):
+            if self._drives(study.plan.target.name):
+                done = self.retreat(study.id)
+                log.info("retreated", extra={"study": study.id, "reason": done})
+        for target, held in list(self._held.items()):
+            self._leases.release(held.grant)
+            self._held.pop(target, None)
+
+    def _drives(self, target: str) -> bool:
+        """Whether nobody else can be driving the target; without the database nobody can take it over."""
+        try:
+            return target in self._held and self._grant(target) is not None
+        except Unavailable:
+            return True
 
     def lost(self, target: str) -> None:
         """Drop the lease on a target that turned out to be somebody else's."""
-        self._grants.pop(target, None)
+        self._held.pop(target, None)
 
     def _ended(self, study: Study, grant: Grant) -> Tick:
         self._leases.release(grant)
-        self._grants.pop(grant.target, None)
+        self._held.pop(grant.target, None)
         self._doors.pop(study.id, None)
         self.forget(study.id)
         return Tick(study.reason, timedelta(0), ended=True)
@@ -305,4 +340,8 @@ def _load_unless_served(world: World, replica: str, config: ModelConfig, limit: 
             return
     except Unavailable:
         log.debug("load_precheck_failed", extra={"replica": replica})
+    _load(world, replica, config, limit)
+
+
+def _load(world: World, replica: str, config: ModelConfig, limit: timedelta) -> None:
     world.serving.load(replica, config, limit)

@@ -26,7 +26,7 @@ GRACE = timedelta(seconds=3)
 
 @dataclass
 class _Course:
-    """When a study is due, and since when it has been failing."""
+    """When a study is due, and since when it has been failing: since it was due, however long the failing took."""
 
     target: str
     due: datetime
@@ -100,7 +100,7 @@ class Worker:
 
     def _failed(self, study_id: str, course: _Course, error: Exception) -> None:
         now = self.clock.now()
-        course.failing_since = course.failing_since or now
+        course.failing_since = course.failing_since or course.due
         course.failures += 1
         expected = isinstance(error, Unavailable)
         log.warning(

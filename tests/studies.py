@@ -140,6 +140,7 @@ def a_rich_study(slo: SloBudget | None = None, **changes: Any) -> Study:
         "winner": 1,
         "rejected_winners": (0,),
         "promoted": ("stable-0",),
+        "unsettled": ("canary",),
         "phase_since": at(50),
         "intended": Outcome.ABORTED,
         "reason": "so far so good",

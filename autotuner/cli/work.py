@@ -1,7 +1,7 @@
 """`autotuner worker`: carries every unfinished study until it is told to stop.
 
-A signal ends it between two ticks: studies stay as they are recorded, and the next worker carries them on. What
-it does is logged, so that its output is lines of JSON where no person looks.
+A signal ends it between two ticks: production gets its traffic back, studies stay as they are recorded, and the next
+worker carries them on. What it does is logged, so that its output is lines of JSON where no person looks.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def worker(
 ) -> None:
     """Carry every unfinished study, tick by tick, until SIGTERM or Ctrl-C.
 
-    A signal ends it between two ticks and leaves the studies to the next worker. Any number of workers may run:
-    a lease decides who drives a target.
+    A signal ends it between two ticks: production gets its traffic back, and the next worker carries the studies on.
+    Any number of workers may run: a lease decides who drives a target.
     """
     invocation = of(context, json=json)
     log.setLevel(min(logging.INFO, logging.getLogger().level))

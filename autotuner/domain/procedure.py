@@ -145,6 +145,21 @@ def retreat_weights(study: Study, trial: Trial, seen: Observation) -> dict[str, 
     return parked_weights(study, trial)
 
 
+def unwatched_weights(study: Study) -> tuple[dict[str, int], ...]:
+    """Return the weights that may stay while nobody watches, those to fall back on first.
+
+    The canary carries nothing, except where production is measured as it is; a stable replica that is loaded or was
+    not accepted stays relieved.
+    """
+    incumbent, trial = _incumbent(study), study.trial
+    if trial is not None and trial.kind is TrialKind.STAGE:
+        return dict(incumbent.weights), parked_weights(study, trial)
+    canary = study.plan.target.canary.name
+    if (trial is not None and trial.kind in IN_PRODUCTION) or not incumbent.weights[canary]:
+        return (dict(incumbent.weights), canary_weights(study.plan, incumbent, 0.0))
+    return (canary_weights(study.plan, incumbent, 0.0),)
+
+
 def no_stand_in(study: Study, trial: Trial, seen: Observation) -> str:
     """Return why the canary cannot carry a stage's traffic; empty when it can: it serves what production may serve."""
     incumbent, canary = _incumbent(study), study.plan.target.canary.name
@@ -196,7 +211,8 @@ def _apply(study: Study, trial: Trial, seen: Observation) -> Decision:
             return _blocked(
                 study, trial, seen, f"{replica} is not ready: {seen.faults.get(replica, 'no answer')}"
             )
-        if seen.fingerprints[replica] == wanted_fingerprint(incumbent, replica, trial):
+        right = seen.fingerprints[replica] == wanted_fingerprint(incumbent, replica, trial)
+        if right and replica not in study.unsettled:
             continue
         if trial.kind is TrialKind.PRODUCTION:
             return _blocked(
@@ -498,6 +514,7 @@ def absorb(study: Study, trial: Trial, action: Load | SetWeights, result: Action
 def _loaded(study: Study, trial: Trial, action: Load, result: ActionResult, decided_at: datetime) -> Decision:
     since = trial.blocked_since or decided_at
     trial = replace(trial, blocked_since=since)
+    study = settled(study, action.replica, result)
     if result.done:
         return Decision(with_trial(study, trial), None, f"{action.replica} is loaded")
     if not result.retry:
@@ -505,6 +522,17 @@ def _loaded(study: Study, trial: Trial, action: Load, result: ActionResult, deci
     if result.at - since >= study.plan.pace.load_limit:
         return _unapplied(study, trial, result.at, f"{action.replica}: {result.reason}", Verdict.VOID)
     return Decision(with_trial(study, trial), None, f"waiting: {result.reason}", timedelta(seconds=1))
+
+
+def settled(study: Study, replica: str, result: ActionResult) -> Study:
+    """Return the study with it noted whether a load on `replica` may still take effect after it was given up.
+
+    Loads of a model queue up in the server: one that succeeded has all earlier ones behind it.
+    """
+    others = tuple(name for name in study.unsettled if name != replica)
+    if result.done:
+        return replace(study, unsettled=others)
+    return replace(study, unsettled=(*others, replica)) if result.retry else study
 
 
 def interrupted(trial: Trial, at: datetime, reason: str) -> Trial:

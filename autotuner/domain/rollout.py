@@ -111,7 +111,7 @@ def restore(study: Study, seen: Observation) -> Decision:
     if seen.weights is not None and dict(seen.weights) != wanted and not given_up:
         return _act(study, SetWeights(wanted), seen, "give production its traffic back")
     if late:
-        return _ended(study, seen, "; ".join(_unrestored(seen, wrong, wanted)))
+        return _ended(study, seen, "; ".join(_unrestored(study, seen, wrong, wanted)))
     for name in wrong:
         if name in seen.fingerprints:
             return _restore_replica(study, name, seen)
@@ -141,14 +141,15 @@ def _weights_while(
     return canary_weights(study.plan, incumbent, 0.0) if canary in wrong else dict(incumbent.weights)
 
 
-def _unrestored(seen: Observation, wrong: list[str], wanted: Mapping[str, int]) -> list[str]:
+def _unrestored(study: Study, seen: Observation, wrong: list[str], wanted: Mapping[str, int]) -> list[str]:
     """Return what could not be put right and why, one text each."""
     found = []
     if seen.weights is None or dict(seen.weights) != wanted:
         why = "they do not stay as they are set" if seen.weights else seen.faults.get("gateway", "no answer")
         found.append(f"the weights could not be restored: {why}")
     for name in wrong:
-        why = seen.faults.get(name, "it does not take the configuration")
+        late = "a load that was given up may still take effect"
+        why = seen.faults.get(name, late if name in study.unsettled else "it does not take the configuration")
         found.append(f"{name} could not be restored: {why}")
     return found
 
@@ -166,6 +167,8 @@ def _right(study: Study, incumbent: Incumbent, name: str, seen: Observation) -> 
         return False
     if name != study.plan.target.canary.name and served not in known_fingerprints(study)[name]:
         return True
+    if name in study.unsettled:
+        return False
     winner = winning_configuration(study)
     if study.intended is Outcome.PROMOTED and winner is not None:
         return served == _fingerprint(incumbent, name, winner)
@@ -185,7 +188,10 @@ def _act(study: Study, action: SetWeights | Load | Restore, seen: Observation, r
 
 def restored(study: Study, result: ActionResult) -> Decision:
     """Return the study once the outcome of a restoring action is known; what failed is tried again."""
+    action = study.pending.action if study.pending else None
     study = replace(study, pending=None)
+    if isinstance(action, Load | Restore):
+        study = procedure.settled(study, action.replica, result)
     if result.done:
         return Decision(study, None, "done")
     return Decision(study, None, f"not restored yet: {result.reason}", study.plan.pace.look_interval)

@@ -57,7 +57,8 @@ def choose(study: Study) -> Choice:
         if t.kind is TrialKind.CANDIDATE and t.accepted and t.number not in study.rejected_winners
     ]
     if not known:
-        return Choice(None, "no candidate was accepted at today's load")
+        other = "other " if study.rejected_winners else ""
+        return Choice(None, f"no {other}candidate was accepted at today's load")
     incumbent = baseline(study)
     if study.plan.target.objective is Objective.EFFICIENCY:
         best = _leanest(known)

@@ -345,6 +345,8 @@ class Study:
     rejected_winners: tuple[int, ...] = ()
     promoted: tuple[str, ...] = ()
     """Stable replicas that carry the winner."""
+    unsettled: tuple[str, ...] = ()
+    """Replicas on which a load was given up without an answer: it may still take effect, until one succeeds."""
     phase_since: datetime | None = None
     intended: Outcome | None = None
     outcome: Outcome | None = None
