@@ -6,31 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from autotuner.domain.judgement import Counts
+from autotuner.domain.procedure import IN_PRODUCTION
 from autotuner.domain.selection import capacity_per_second
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
-from autotuner.domain.study import Phase, Step, Study, Trial, TrialKind
-
-PHASE_TITLES = {
-    Phase.CREATED: "reading production as it is",
-    Phase.BASELINE: "measuring the incumbent",
-    Phase.SEARCH: "trying candidates on the canary",
-    Phase.CONFIRMATION: "confirming the winner on fresh data",
-    Phase.APPROVAL: "waiting for approval",
-    Phase.PROMOTION: "promoting to the stable replicas, one at a time",
-    Phase.WATCH: "watching production",
-    Phase.RESTORATION: "putting everything right",
-    Phase.ENDED: "ended",
-}
-
-KIND_TITLES = {
-    TrialKind.PRODUCTION: "production as found",
-    TrialKind.BASELINE: "incumbent on the canary (A/A)",
-    TrialKind.CANDIDATE: "candidate",
-    TrialKind.CONFIRMATION: "winner, fresh data",
-    TrialKind.CONTROL: "incumbent, fresh data",
-    TrialKind.STAGE: "promotion stage",
-    TrialKind.WATCH: "watch",
-}
+from autotuner.domain.study import Step, Study, Trial
+from autotuner.domain.titles import KIND_TITLES, PHASE_TITLES
 
 
 def trial_line(study: Study, trial: Trial) -> str:
@@ -39,9 +19,7 @@ def trial_line(study: Study, trial: Trial) -> str:
     if trial.verdict is None:
         return head
     capacity = capacity_per_second(study, trial)
-    known = (
-        trial.kind not in (TrialKind.PRODUCTION, TrialKind.STAGE, TrialKind.WATCH) and capacity is not None
-    )
+    known = trial.kind not in IN_PRODUCTION and capacity is not None
     carried = f", carried {'at least ' if trial.censored else ''}{capacity:.0f}/s" if known else ""
     return f"{head}: {trial.verdict.name}{carried}"
 

@@ -48,7 +48,8 @@ def benefit(study: Study) -> Benefit:
     """Return what a study was worth so far. The winner is the promoted one, else the best candidate there was."""
     before = baseline(study)
     old = _standing(study, [before, *_of(study, TrialKind.CONTROL)]) if before else None
-    new = _winner(study)
+    best = winning_trial(study)
+    new = _standing(study, [best]) if best is not None else None
     ratio = None
     if old and new and old.capacity_per_second and new.capacity_per_second:
         ratio = new.capacity_per_second / old.capacity_per_second
@@ -66,18 +67,16 @@ def _of(study: Study, kind: TrialKind) -> list[Trial]:
     return [trial for trial in study.trials if trial.kind is kind]
 
 
-def _winner(study: Study) -> Standing | None:
-    """Figures of a confirmed winner come from fresh data only: the search's own flatter it."""
-    if study.winner is not None:
-        configuration = study.trials[study.winner].configuration
-        fresh = [t for t in _of(study, TrialKind.CONFIRMATION) if t.configuration == configuration]
-        if fresh and fresh[-1].verdict is Verdict.ACCEPT:
-            return _standing(study, fresh[-1:])
-        return _standing(study, [study.trials[study.winner]])
-    if study.outcome is Outcome.PROMOTED:
-        return None
-    best = choose(study).trial
-    return _standing(study, [best]) if best is not None else None
+def winning_trial(study: Study) -> Trial | None:
+    """Return the trial whose figures stand for the winner, or for the best candidate while there is no winner.
+
+    A confirmed winner is shown by its fresh data alone: the search's own figures flatter it.
+    """
+    if study.winner is None:
+        return None if study.outcome is Outcome.PROMOTED else choose(study).trial
+    chosen = study.trials[study.winner]
+    fresh = [t for t in _of(study, TrialKind.CONFIRMATION) if t.configuration == chosen.configuration]
+    return fresh[-1] if fresh and fresh[-1].verdict is Verdict.ACCEPT else chosen
 
 
 def _standing(study: Study, trials: Iterable[Trial]) -> Standing:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from autotuner.domain.benefit import benefit
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.study import Outcome, Study, Trial, TrialKind
+from autotuner.domain.titles import KIND_TITLES
 from autotuner.errors import InvalidInput
 from autotuner.report import series, tables
 from autotuner.report.charts import SIZES, Plot, scatter, stacked
@@ -79,7 +80,7 @@ def render(study: Study, note: str) -> str:
 
 def _summary(trial: Trial) -> str:
     count = len(trial.steps)
-    kind = series.KINDS[trial.kind]
+    kind = KIND_TITLES[trial.kind]
     return (
         f"#{trial.number} {kind}: {trial.configuration.describe()} ({count} step{'s' if count > 1 else ''})"
     )

@@ -4,44 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from autotuner.domain.benefit import winning_trial
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.measurement import ServerUse
 from autotuner.domain.ramp import production_level
-from autotuner.domain.selection import baseline, capacity_per_second, choose
-from autotuner.domain.study import Outcome, Step, Study, Trial, TrialKind
+from autotuner.domain.selection import baseline, capacity_per_second
+from autotuner.domain.study import Outcome, Step, Study, Trial
+from autotuner.domain.titles import KIND_TITLES
 from autotuner.report.charts import Bar, Bars, Plot, Point, Ramp
 from autotuner.report.text import milliseconds, percent, whole
-
-KINDS = {
-    TrialKind.PRODUCTION: "production as found",
-    TrialKind.BASELINE: "incumbent on the canary",
-    TrialKind.CANDIDATE: "candidate",
-    TrialKind.CONFIRMATION: "winner, fresh data",
-    TrialKind.CONTROL: "incumbent, fresh data",
-    TrialKind.STAGE: "promotion stage",
-    TrialKind.WATCH: "watch",
-}
 
 SAME_SHARE = 0.005
 """Levels whose shares differ by less are the same load."""
 
 Reading = Callable[[Step], float | None]
-
-
-def winning_trial(study: Study) -> Trial | None:
-    """Return the trial whose figures stand for the winner, or for the best candidate when there is no winner.
-
-    The same choice as `domain.benefit`: a confirmed winner is shown by its fresh data alone.
-    """
-    if study.winner is None:
-        return None if study.outcome is Outcome.PROMOTED else choose(study).trial
-    chosen = study.trials[study.winner]
-    fresh = [
-        t
-        for t in study.trials
-        if t.kind is TrialKind.CONFIRMATION and t.configuration == chosen.configuration
-    ]
-    return fresh[-1] if fresh and fresh[-1].verdict is Verdict.ACCEPT else chosen
 
 
 def winner_title(study: Study) -> str:
@@ -73,7 +49,7 @@ def _times(step: Step) -> tuple[float, float] | None:
 
 def _point(trial: Trial, step: Step, y: float | None) -> Point:
     title = (
-        f"#{trial.number} {KINDS[trial.kind]}: {trial.configuration.describe()}; {level_words(step)}, "
+        f"#{trial.number} {KIND_TITLES[trial.kind]}: {trial.configuration.describe()}; {level_words(step)}, "
         f"{whole(step.rate_per_second)}/s, p99 {milliseconds(step.latency.p99_seconds)} ms, {step.verdict.upper()}"
     )
     return Point(step.rate_per_second, y, step.verdict, title)

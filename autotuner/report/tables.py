@@ -10,10 +10,12 @@ from markupsafe import Markup
 from autotuner.domain.benefit import Standing, benefit
 from autotuner.domain.evidence import strictness
 from autotuner.domain.judgement import SLOW_SHARE_OF_ALPHA, Verdict
+from autotuner.domain.procedure import IN_PRODUCTION
 from autotuner.domain.selection import baseline, capacity_per_second
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
 from autotuner.domain.study import Step, Study, Trial, TrialKind, TrialState
-from autotuner.report.series import KINDS, level_words, shown_step, winner_title
+from autotuner.domain.titles import KIND_TITLES
+from autotuner.report.series import level_words, shown_step, winner_title
 from autotuner.report.svg import icon
 from autotuner.report.text import (
     UNKNOWN,
@@ -25,11 +27,6 @@ from autotuner.report.text import (
     percent,
     whole,
 )
-
-MEASURED_AGAINST_LOAD = frozenset(
-    {TrialKind.BASELINE, TrialKind.CANDIDATE, TrialKind.CONFIRMATION, TrialKind.CONTROL}
-)
-"""Kinds that are driven up the ramp, so that their highest accepted rate is a capacity."""
 
 Cell = str | Markup
 
@@ -119,10 +116,10 @@ def trials(study: Study) -> Table:
 
 
 def _trial(study: Study, trial: Trial) -> tuple[Cell, ...]:
-    capacity = capacity_per_second(study, trial) if trial.kind in MEASURED_AGAINST_LOAD else None
+    capacity = capacity_per_second(study, trial) if trial.kind not in IN_PRODUCTION else None
     return (
         f"#{trial.number}",
-        KINDS[trial.kind],
+        KIND_TITLES[trial.kind],
         f"{trial.configuration.describe()} on {', '.join(trial.replicas)}",
         badge(trial.verdict, trial.state),
         whole(capacity, "≥ " if trial.censored else ""),
@@ -151,7 +148,7 @@ def _why(trial: Trial) -> Markup:
 
 def _ending(trial: Trial) -> list[str]:
     """What was accepted, what was said last, and what ended the ramp."""
-    if trial.kind not in MEASURED_AGAINST_LOAD:
+    if trial.kind in IN_PRODUCTION:
         return [trial.reason] if trial.reason else []
     said = []
     if trial.accepted:
@@ -293,7 +290,7 @@ def stages(study: Study) -> Table:
 def _stage(trial: Trial) -> tuple[Cell, ...]:
     judged = [step for step in trial.steps if step.level.number >= 0] or list(trial.steps)
     start: tuple[Cell, ...] = (
-        f"#{trial.number} {KINDS[trial.kind]}",
+        f"#{trial.number} {KIND_TITLES[trial.kind]}",
         ", ".join(trial.replicas),
         badge(trial.verdict, trial.state),
     )

@@ -20,9 +20,9 @@ import pytest
 import yaml
 
 from autotuner.cli.exits import Exit
-from autotuner.cli.lines import PHASE_TITLES
 from autotuner.domain.configuration import Configuration, read_configuration
 from autotuner.domain.study import Phase
+from autotuner.domain.titles import PHASE_TITLES
 from autotuner.sandbox.envoy import RUNTIME_PREFIX
 from tests.acceptance.demonstration import Demonstration, alive, demonstration, environment, read_json
 

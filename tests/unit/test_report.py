@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.benefit import benefit
+from autotuner.domain.benefit import benefit, winning_trial
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.measurement import Latency
 from autotuner.domain.study import Level, Outcome, Phase, Study, TrialKind
@@ -166,7 +166,7 @@ def test_the_strict_kinds_show_the_stricter_threshold() -> None:
 
 def test_the_winner_shown_is_the_one_whose_worth_is_told(promoted: Study) -> None:
     worth = benefit(promoted).winner
-    shown = series.winning_trial(promoted)
+    shown = winning_trial(promoted)
     assert worth is not None
     assert shown is not None
     assert shown.kind is TrialKind.CONFIRMATION
