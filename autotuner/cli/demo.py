@@ -15,6 +15,7 @@ import typer
 from rich.table import Table
 
 from autotuner.adapters.clock import SystemClock
+from autotuner.cli.answers import configuration_object, ending_object
 from autotuner.cli.exits import Exit, exit_code_of
 from autotuner.cli.invocation import of
 from autotuner.cli.live import Display
@@ -25,9 +26,8 @@ from autotuner.domain.study import Outcome, Study
 from autotuner.errors import InvalidInput
 from autotuner.report import write_report
 from autotuner.sandbox.stack import remove_directory, run_directory
-from autotuner.sandbox.workload import load_workload, workload_names
+from autotuner.sandbox.workload import DEFAULT_WORKLOAD, load_workload, workload_names
 
-DEFAULT_WORKLOAD = "small-vision"
 REPORT_NAME = "autotuner-report-{study}.html"
 
 
@@ -130,46 +130,16 @@ def _stay(rehearsal: Rehearsal, display: Display) -> None:
 
 
 def as_object(ending: Ending) -> dict[str, Any]:
-    """The demo's result as one JSON object."""
-    worth = ending.benefit
+    """The demo's result as one JSON object; a study that had to be left before its end is an aborted one."""
     return {
-        "study": ending.study.id,
+        **ending_object(ending.study),
         "outcome": str(ending.study.outcome or Outcome.ABORTED),
-        "reason": ending.study.reason,
-        "incumbent": _standing_object(worth.incumbent),
-        "winner": _standing_object(worth.winner),
-        "capacity_ratio": worth.capacity_ratio,
-        "trials": worth.candidates,
         "seconds": round(ending.seconds, 1),
         "requests": ending.requests,
-        "slow_requests_caused": round(worth.harm_requests, 1),
-        "harm_budget": worth.harm_budget_requests,
         "report": str(ending.report),
-        "served": {name: _configuration_object(found) for name, found in ending.served.items()},
+        "served": {name: configuration_object(found) for name, found in ending.served.items()},
         "weights": ending.weights,
         "note": ending.note,
-    }
-
-
-def _standing_object(standing: Standing | None) -> dict[str, Any] | None:
-    if standing is None:
-        return None
-    return {
-        "configuration": _configuration_object(standing.configuration),
-        "capacity_per_second": standing.capacity_per_second,
-        "capacity_at_least": standing.at_least,
-        "p99_ms": standing.p99_seconds * 1e3 if standing.p99_seconds is not None else None,
-        "compute_seconds_per_million": standing.compute_seconds_per_million,
-        "cost_per_million": standing.cost_per_million,
-    }
-
-
-def _configuration_object(configuration: Configuration) -> dict[str, Any]:
-    return {
-        "max_queue_delay_microseconds": configuration.max_queue_delay_microseconds,
-        "preferred_batch_size": list(configuration.preferred_batch_size),
-        "instance_count": configuration.instance_count,
-        "max_batch_size": configuration.max_batch_size,
     }
 
 

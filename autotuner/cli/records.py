@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from autotuner.adapters.triton.pbtxt import config_pbtxt, patch
+from autotuner.bookkeeping.rules import LATEST
 from autotuner.cli.answers import audit_object
 from autotuner.cli.exits import Exit
 from autotuner.cli.history import trial_named
@@ -19,8 +20,6 @@ from autotuner.errors import InvalidInput, Refused
 from autotuner.operations import Replay
 from autotuner.operations import replay as replayed
 from autotuner.records import to_record
-
-LATEST = "latest"
 
 
 def replay(

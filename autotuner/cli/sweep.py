@@ -18,6 +18,7 @@ import typer
 from autotuner import __version__
 from autotuner.adapters.clock import SystemClock
 from autotuner.bootstrap import world_of
+from autotuner.cli.answers import configuration_object
 from autotuner.cli.exits import Exit
 from autotuner.cli.invocation import Json, of, say
 from autotuner.cli.stopping import stopped_by_signals
@@ -29,7 +30,7 @@ from autotuner.errors import InvalidInput
 from autotuner.ports import Clock
 from autotuner.sandbox.stack import SandboxStack, brisk_plan, remove_directory, run_directory
 from autotuner.sandbox.sweep import Grid, Reading, Row, Sweep, best, configurations
-from autotuner.sandbox.workload import Workload, load_workload, workload_names
+from autotuner.sandbox.workload import DEFAULT_WORKLOAD, Workload, load_workload, workload_names
 
 ACTOR = "sweep"
 NO_DATABASE = "none"
@@ -69,7 +70,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - one argument an option
     context: typer.Context,
     workload: Annotated[
         str, typer.Option(help=f"A workload file, or one of: {', '.join(workload_names())}.")
-    ] = "small-vision",
+    ] = DEFAULT_WORKLOAD,
     grid: Annotated[
         Grid,
         typer.Option(help="small: delays × preferred sizes × instances, 3 of each; full: the search space."),
@@ -192,7 +193,7 @@ def as_object(result: Result) -> dict[str, Any]:
         "seconds_per_level": result.window.total_seconds(),
         "planned": result.planned,
         "measured": len(result.rows),
-        "best": _fields(found.configuration) if found else None,
+        "best": configuration_object(found.configuration) if found else None,
         "capacity_per_second": _capacity(result, found) if found else None,
         "table": [_row_object(result, row) for row in result.rows],
     }
@@ -202,19 +203,10 @@ def _capacity(result: Result, row: Row) -> float | None:
     return result.rate(row.capacity.level) if row.capacity else None
 
 
-def _fields(configuration: Configuration) -> dict[str, Any]:
-    return {
-        "max_queue_delay_microseconds": configuration.max_queue_delay_microseconds,
-        "preferred_batch_size": list(configuration.preferred_batch_size),
-        "instance_count": configuration.instance_count,
-        "max_batch_size": configuration.max_batch_size,
-    }
-
-
 def _row_object(result: Result, row: Row) -> dict[str, Any]:
     work = row.compute_seconds_per_inference(production_level(result.plan))
     return {
-        "configuration": _fields(row.configuration),
+        "configuration": configuration_object(row.configuration),
         "capacity_per_second": _capacity(result, row),
         "compute_ms_per_inference": None if work is None else work * 1e3,
         "problem": row.problem,
