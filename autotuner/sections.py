@@ -20,6 +20,12 @@ from autotuner.errors import InvalidInput
 FRACTION: dict[str, Any] = {"fraction": True}
 """Pass it as `json_schema_extra` of a field that is a fraction: errors then show how a percentage is written."""
 
+NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,62}$"
+"""What a target or a workload may be called: its name becomes part of study ids, file names and leases."""
+
+SAMPLERS = ("tpe", "gp")
+"""Samplers that a file may name."""
+
 
 class Section(BaseModel):
     """A part of a file. Each field's description says in words what is allowed there: errors quote it."""

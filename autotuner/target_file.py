@@ -19,10 +19,8 @@ from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Approval, Pace, StudyPlan
 from autotuner.domain.target import Gateway, Limits, Objective, Replica, Target
 from autotuner.errors import InvalidInput
-from autotuner.sections import FRACTION, Section, parse_yaml, read_file, validated
+from autotuner.sections import FRACTION, NAME_PATTERN, SAMPLERS, Section, parse_yaml, read_file, validated
 
-SAMPLERS = ("tpe", "gp")
-TARGET_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$"
 DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)")
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -172,7 +170,7 @@ class CostSection(Section):
 class TargetFile(Section):
     """One target file."""
 
-    name: str = Field(pattern=TARGET_NAME, description="lower-case letters, digits and hyphens, up to 63")
+    name: str = Field(pattern=NAME_PATTERN, description="lower-case letters, digits and hyphens, up to 63")
     model: str = Field(min_length=1, max_length=255, description="the model's name in Triton")
     stable: tuple[ReplicaSection, ...] = Field(
         min_length=1, strict=False, description="a list of at least one replica: {name, url, metrics}"

@@ -20,13 +20,11 @@ from autotuner.domain.study import Approval
 from autotuner.domain.target import Objective
 from autotuner.errors import InvalidInput
 from autotuner.sandbox.arrivals import KINDS, Arrivals, describe
-from autotuner.sections import FRACTION, Section, parse_yaml, validated
+from autotuner.sections import FRACTION, NAME_PATTERN, SAMPLERS, Section, parse_yaml, validated
 
 DEFAULT_WORKLOAD = "small-vision"
 SUFFIX = ".yaml"
-NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,62}$"
 ONNX_MODELS = ("magika",)
-SAMPLERS = ("tpe", "gp")
 
 DelayMicroseconds = Annotated[
     int, Field(ge=0, le=MAX_DELAY_MICROSECONDS, description=f"a whole number, 0 to {MAX_DELAY_MICROSECONDS}")
