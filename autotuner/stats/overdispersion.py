@@ -74,17 +74,6 @@ class Dispersion:
     edge: int | None
     block_looks: int
 
-    def at_rate(self, times: float) -> Dispersion:
-        """The factor at `times` the baseline's request rate.
-
-        A burst or a stall lasts a time, so at a higher rate it catches more requests: φ − 1 grows in proportion.
-        At a lower rate the factor is kept, to be safe.
-        """
-        grown = max(1.0, times)
-        return Dispersion(
-            1 + (self.factor - 1) * grown, 1 + (self.estimate - 1) * grown, self.edge, self.block_looks
-        )
-
 
 @dataclass(frozen=True)
 class _Factor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotuner.stats.overdispersion import DEFAULT, UNKNOWN, Dispersion, Series, estimate_dispersion
+from autotuner.stats.overdispersion import DEFAULT, UNKNOWN, Series, estimate_dispersion
 
 RNG = np.random.default_rng
 
@@ -66,13 +66,6 @@ def test_a_difference_between_replicas_is_no_cluster() -> None:
     rng = RNG(5)
     series = [Series(np.full(300, 100), [rng.binomial(100, share, 300)]) for share in (0.01, 0.10)]
     assert estimate_dispersion(series).factor < 1.6
-
-
-def test_the_factor_grows_with_the_rate_and_never_shrinks() -> None:
-    found = Dispersion(factor=3.0, estimate=2.0, edge=0, block_looks=1)
-    assert found.at_rate(2.5).factor == pytest.approx(6.0)
-    assert found.at_rate(2.5).estimate == pytest.approx(3.5)
-    assert found.at_rate(0.5) == found
 
 
 def test_edges_of_other_length_than_the_looks_are_refused() -> None:
