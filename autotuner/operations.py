@@ -1,4 +1,4 @@
-"""Use cases, the same for the command line and the API: start, ask, replay, export."""
+"""Use cases that every edge shares, so that a command and a request can never differ: register, start, ask, replay."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How much device memory an instance needs, learnt from what was measured, and the headroom that must stay free.
 
 Just under the limit is where a server degrades days later, when nobody watches: a count that would leave less
-than the headroom is never tried, and a trial that lands there is rejected whatever its latency (DESIGN §5).
+than the headroom is never tried, and a trial that lands there is rejected whatever its latency.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def veto(
     """Return why the configuration cannot meet the ceiling, None when it might.
 
     At a low rate a request waits the whole queue delay and is computed after it, so delay, compute time and a
-    margin must fit below the ceiling together (DESIGN §5). compute_p99_seconds may be a lower bound: 0 when
+    margin must fit below the ceiling together. compute_p99_seconds may be a lower bound: 0 when
     nothing is known.
     """
     needed = configuration.queue_delay_seconds + compute_p99_seconds + margin_seconds

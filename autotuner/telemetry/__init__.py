@@ -1,1 +1,1 @@
-"""What the product says about itself while it runs: logs, metrics and traces."""
+"""What the product says about itself while it runs: logs."""
