@@ -239,7 +239,10 @@ def test_an_accepted_level_leads_to_the_next_and_the_last_one_to_the_end() -> No
         ({"weights": WEIGHTS}, "the gateway's weights are not the ones that were set"),
         ({"served": {"canary": OLD}}, "canary no longer serves the configuration on trial"),
         ({"sample": a_sample(3, 900)}, "went backwards"),
-        ({"sample": a_sample(3, {"stable-0": 1000, "stable-1": 1000, "canary": 1090})}, "got 0% of the requests where 33% was set"),
+        (
+            {"sample": a_sample(3, {"stable-0": 1000, "stable-1": 1000, "canary": 1090})},
+            "got 0% of the requests where 33% was set",
+        ),
     ],
 )
 def test_a_spoilt_window_is_left_and_repeated_without_blame(changes: dict[str, object], words: str) -> None:
