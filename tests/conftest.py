@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+from tests.postgres_server import PostgresServer, running_server
 
 # From milliseconds to minutes: what fails cheaply should fail first.
 FOLDERS_CHEAPEST_FIRST = ("unit", "contract", "closed_loop", "migrations", "integration", "acceptance")
@@ -32,3 +35,10 @@ def _folder(item: pytest.Item) -> str:
     if folder not in FOLDERS_CHEAPEST_FIRST:
         raise pytest.UsageError(f"{item.path}: tests live in tests/{{{','.join(FOLDERS_CHEAPEST_FIRST)}}}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """One real PostgreSQL for the whole run; each test takes a database of its own from it."""
+    with running_server(tmp_path_factory.mktemp("postgres") / "postgres.log") as server:
+        yield server

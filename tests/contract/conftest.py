@@ -1,4 +1,4 @@
-"""The stores that one suite is run over, and a real PostgreSQL shared by all tests of a run."""
+"""The stores that one suite is run over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotuner.adapters.clock import ManualClock
 from autotuner.adapters.memory_store import MemoryLeases, MemoryStore
 from autotuner.adapters.postgres import PostgresLeases, PostgresStore, open_engine, upgrade
 from autotuner.ports import Leases
-from tests.postgres_server import PostgresServer, empty, rows, running_server
+from tests.postgres_server import PostgresServer, empty, rows
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,6 @@ class Backend:
     new_process: Callable[[], Leases]
     pass_time: Callable[[timedelta], object]
     url: str | None = None
-
-
-@pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    with running_server(tmp_path_factory.mktemp("postgres") / "postgres.log") as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A real PostgreSQL, and databases at the revision a test asks for."""
+"""Databases at the revision a test asks for."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from autotuner.adapters.postgres import upgrade
-from tests.postgres_server import PostgresServer, running_server
-
-
-@pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    with running_server(tmp_path_factory.mktemp("postgres") / "postgres.log") as server:
-        yield server
+from tests.postgres_server import PostgresServer
 
 
 @pytest.fixture
