@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from itertools import chain, islice, takewhile
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -154,16 +154,6 @@ def offsets(arrivals: Arrivals, *, seed: int) -> Iterator[float]:
     """Endless ascending arrival times in seconds; the same seed gives the same times."""
     blocks = arrivals.blocks(np.random.default_rng(seed))
     return chain.from_iterable(block.tolist() for block in blocks)
-
-
-def offsets_within(arrivals: Arrivals, *, seed: int, seconds: float) -> Offsets:
-    """All arrival times before `seconds`, shape (n,)."""
-    return np.fromiter(takewhile(lambda time: time < seconds, offsets(arrivals, seed=seed)), dtype=np.float64)
-
-
-def first_offsets(arrivals: Arrivals, *, seed: int, count: int) -> Offsets:
-    """The first `count` arrival times in seconds, shape (count,)."""
-    return np.fromiter(islice(offsets(arrivals, seed=seed), count), dtype=np.float64, count=count)
 
 
 def describe(description: Mapping[str, Any], *, requests_per_second: float) -> Arrivals:

@@ -25,8 +25,9 @@ from autotuner.sandbox.envoy import TOTAL_WEIGHT, EnvoyProcess, Topology
 from autotuner.sandbox.model_repository import reference_requests, write_repository
 from autotuner.sandbox.postgres import PostgresProcess
 from autotuner.sandbox.processes import ManagedProcess, ProcessFailed, wait_until
-from autotuner.sandbox.traffic import TrafficConfig, TrafficProcess
+from autotuner.sandbox.traffic import TrafficConfig, TrafficProcess, write_atomically
 from autotuner.sandbox.tritonserver import TritonProcess, install
+from autotuner.sandbox.wheels import Report
 from autotuner.sandbox.workload import ModelKind, Workload
 
 STABLE = ("stable-0", "stable-1")
@@ -63,8 +64,6 @@ ACCEPT_REQUESTS = 330
 
 PATIENCE = timedelta(seconds=80)
 """The longest that a rehearsal stays at one load level."""
-
-Report = Callable[[str], None]
 
 
 @dataclass
@@ -270,10 +269,7 @@ class SandboxStack:
             "envoy_pid": self.envoy.process.pid if self.envoy.process.alive else None,
             **self._noted,
         }
-        path = self.directory / STATE_FILE
-        unfinished = path.with_suffix(".new")
-        unfinished.write_text(json.dumps(state, indent=1))
-        unfinished.replace(path)
+        write_atomically(self.directory / STATE_FILE, json.dumps(state, indent=1))
 
 
 def brisk_plan(stack: SandboxStack, slo: SloBudget, *, short: bool = False, seed: int = 0) -> StudyPlan:

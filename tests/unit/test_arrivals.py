@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from itertools import islice
+from itertools import islice, takewhile
 
 import numpy as np
 import pytest
@@ -12,12 +12,11 @@ from autotuner.errors import InvalidInput
 from autotuner.sandbox.arrivals import (
     Arrivals,
     Bursty,
+    Offsets,
     Poisson,
     Trace,
     describe,
-    first_offsets,
     offsets,
-    offsets_within,
     recorded_offsets,
     trace_names,
 )
@@ -30,6 +29,16 @@ PROCESSES: list[Arrivals] = [
     Trace(AZURE, RATE, steady_seconds=5.0),
     Bursty(RATE, high=1.75, low=0.5, mean_seconds=1.2),
 ]
+
+
+def first_offsets(arrivals: Arrivals, *, seed: int, count: int) -> Offsets:
+    """The first `count` arrival times in seconds, shape (count,)."""
+    return np.fromiter(islice(offsets(arrivals, seed=seed), count), dtype=np.float64, count=count)
+
+
+def offsets_within(arrivals: Arrivals, *, seed: int, seconds: float) -> Offsets:
+    """All arrival times before `seconds`, shape (n,)."""
+    return np.fromiter(takewhile(lambda time: time < seconds, offsets(arrivals, seed=seed)), dtype=np.float64)
 
 
 def dispersion(times: np.ndarray, window_seconds: float) -> float:
