@@ -16,21 +16,15 @@ import pytest
 import yaml
 
 from tests.command_line import TARGET
-from tests.postgres_server import PostgresServer, running_server
+from tests.postgres_server import PostgresServer
 
 COMMAND = [sys.executable, "-W", "error::ResourceWarning", "-m", "autotuner"]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    with running_server(tmp_path_factory.mktemp("postgres") / "log") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def environment(server: PostgresServer) -> Iterator[dict[str, str]]:
+def environment(postgres_server: PostgresServer) -> Iterator[dict[str, str]]:
     """An environment whose database is real, new and migrated."""
-    with server.database() as url:
+    with postgres_server.database() as url:
         made = {**os.environ, "AUTOTUNER_DATABASE_URL": url, "AUTOTUNER_ACTOR": "tester"}
         assert run(made, "db", "upgrade").returncode == 0
         yield made
@@ -55,8 +49,8 @@ def run(environment: dict[str, str], *words: str | Path) -> subprocess.Completed
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
 
 
-def test_a_database_of_another_version_is_refused(server: PostgresServer) -> None:
-    with server.database() as url:
+def test_a_database_of_another_version_is_refused(postgres_server: PostgresServer) -> None:
+    with postgres_server.database() as url:
         ended = run({**os.environ, "AUTOTUNER_DATABASE_URL": url}, "worker")
 
     assert (ended.returncode, ended.stdout) == (7, "")
