@@ -22,7 +22,7 @@ demo: setup ## Tune a real Triton under a p99 ceiling on this machine
 test: setup ## Run all tests
 	@$(BIN)/pytest $(ARGS)
 
-test-fast: setup ## Run the tests that start no process: seconds
+test-fast: setup ## Run the unit and contract tests that start no process
 	@$(BIN)/pytest -m "(unit or contract) and not integration" $(ARGS)
 
 check: lint types imports ## Run every check that is not a test
