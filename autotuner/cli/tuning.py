@@ -23,10 +23,11 @@ from autotuner.cli.lines import news
 from autotuner.cli.live import Display
 from autotuner.cli.stopping import stopped_by_signals
 from autotuner.cli.targets import File, Reason, registered
+from autotuner.cli.work import give_back
 from autotuner.controller import Tick
 from autotuner.domain.benefit import benefit
 from autotuner.domain.study import Phase, Study, Wish
-from autotuner.errors import AutotunerError, Conflict, Unavailable
+from autotuner.errors import Conflict, Unavailable
 from autotuner.operations import ask, start_study
 from autotuner.target_file import load_target_file
 from autotuner.worker import Worker
@@ -100,8 +101,7 @@ class Tuning:
                 self.display.progress(f"hurried: {self._worker.controller.retreat(self.study_id)}")
                 self.display.progress("`autotuner worker --until-idle` restores the rest")
         finally:
-            with contextlib.suppress(AutotunerError):
-                self._worker.controller.leave()
+            give_back(self._worker)
         return self._last_look()
 
     def _last_look(self) -> Study:
@@ -144,7 +144,7 @@ class Tuning:
         if tick.reason != self._said and tick.reason.startswith(("waiting", "another worker", "paused")):
             self.display.progress(tick.reason)
         self._said = tick.reason
-        with contextlib.suppress(Unavailable):
+        with contextlib.suppress(Unavailable):  # the next tick shows what this one could not
             self._show()
 
     def _show(self) -> Study:

@@ -6,7 +6,6 @@ worker carries them on. What it does is logged, so that its output is lines of J
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from typing import Annotated
@@ -18,6 +17,7 @@ from autotuner.cli.invocation import Json, of
 from autotuner.cli.stopping import stopped_by_signals
 from autotuner.controller import Tick
 from autotuner.errors import AutotunerError
+from autotuner.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,13 @@ def carry(app: Application, stop: threading.Event, *, until_idle: bool) -> int:
     try:
         made.run(stop, until_idle)
     finally:
-        with contextlib.suppress(AutotunerError):
-            made.controller.leave()
+        give_back(made)
     return ticks
+
+
+def give_back(worker: Worker) -> None:
+    """Let a worker give up what it holds; what cannot be given back is logged, for its leases expire by themselves."""
+    try:
+        worker.controller.leave()
+    except AutotunerError as error:
+        log.warning("leases_not_given_back", extra={"reason": str(error)})

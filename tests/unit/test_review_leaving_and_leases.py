@@ -77,15 +77,15 @@ def test_nothing_is_done_when_the_lease_went_to_somebody_else_within_a_tick() ->
     """An action is pending; reading the study takes longer than the lease lasts, and another worker takes over."""
     loop = a_loop()
     loop.run(until=at(TrialKind.CANDIDATE, TrialState.APPLIED))
-    set_weights, given = loop.target.route.set_weights, []
+    set_weights, given = loop.target.route.set_weights, list[object]()
 
     def cut_off(_weights: object) -> None:
         raise KeyboardInterrupt
 
-    loop.target.route.set_weights = cut_off  # type: ignore[method-assign]
+    loop.target.route.set_weights = cut_off  # type: ignore[assignment,method-assign]
     with pytest.raises(KeyboardInterrupt):
         loop.tick()
-    loop.target.route.set_weights = given.append  # type: ignore[method-assign]
+    loop.target.route.set_weights = given.append  # type: ignore[assignment,method-assign]
     assert loop.study.pending is not None
 
     def taken_over() -> None:
@@ -172,7 +172,7 @@ def test_leaving_without_the_database_gives_the_traffic_back_all_the_same() -> N
         raise Unavailable("postgres", "connection refused")
 
     loop.leases.acquire = gone  # type: ignore[assignment,method-assign]
-    loop.leases.release = gone  # type: ignore[method-assign]
+    loop.leases.release = gone  # type: ignore[assignment,method-assign]
     loop.clock.advance(10 * SECOND)
     with pytest.raises(Unavailable):
         loop.controller.leave()
