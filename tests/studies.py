@@ -111,6 +111,7 @@ def a_trial(number: int = 0, **changes: Any) -> Trial:
         "steps": (a_step(),),
         "warmed": True,
         "voids": 1,
+        "tail": replace(window, harm_requests=0.25, closed_at=at(101)),
         "blocked_since": at(6),
         "draining_since": at(7),
         "closed_harm_requests": 1.5,

@@ -101,6 +101,23 @@ def _harm(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> flo
     return _candidate(study, trial, window, window.routed, sample).excess(ALLOWED_BAD_SHARE)
 
 
+def recounted(study: Study, trial: Trial, window: OpenWindow, sample: Sample | None) -> OpenWindow:
+    """Return the window with its harm brought up to `sample`, as far as the gateway alone tells of it."""
+    if sample is None or window.routed is None:
+        return window
+    for name in trial.replicas:
+        now, then = sample.gateway.get(name), window.routed.gateway.get(name)
+        if now is None or then is None or now.behind(then):
+            return window
+    return replace(window, harm_requests=max(window.harm_requests, _harm(study, trial, window, sample)))
+
+
+def answered(trial: Trial, sample: Sample | None) -> bool:
+    """Whether the replicas under test have answered all that they were sent, as far as the gateway tells."""
+    counters = [sample.gateway.get(name) for name in trial.replicas] if sample else [None]
+    return all(each is not None and each.sent <= each.ended for each in counters)
+
+
 def _candidate(study: Study, trial: Trial, window: OpenWindow, first: Sample, now: Sample) -> Counts:
     """Counts of the replicas under test, requests already overdue included."""
     ceiling = study.plan.slo.p99_ceiling_seconds

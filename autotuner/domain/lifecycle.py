@@ -56,6 +56,7 @@ def next_step(study: Study, seen: Observation) -> Decision:
         raise AutotunerError(
             f"study {study.id}: no next step in phase {study.phase} with pending {study.pending}"
         )
+    study = procedure.aftermath(study, seen)
     if study.phase is Phase.RESTORATION:
         return rollout.restore(study, seen)
     over = _over(study, seen)

@@ -13,9 +13,11 @@ from datetime import datetime, timedelta
 from autotuner.domain.configuration import fingerprint, with_configuration
 from autotuner.domain.evidence import (
     Evidence,
+    answered,
     closed_step,
     looked,
     open_for,
+    recounted,
     spoilt,
     stale,
     too_thin,
@@ -367,7 +369,8 @@ def _blind(study: Study, trial: Trial, window: OpenWindow, seen: Observation, wh
     grace = study.plan.pace.look_interval if unready else study.plan.pace.no_data_limit
     if seen.at - since >= grace:
         return _spoil(study, trial, seen, why)
-    trial = replace(trial, window=replace(window, blind_since=since))
+    window = recounted(study, trial, replace(window, blind_since=since), seen.sample)
+    trial = replace(trial, window=window)
     return _hold(with_trial(study, trial), f"waiting: {why}")
 
 
@@ -435,16 +438,17 @@ def _close(
     assert window is not None
     assert sample is not None
     step = closed_step(study, trial, window, sample, evidence, judgement)
-    trial = replace(trial, steps=(*trial.steps, step), closed_harm_requests=trial.harm_requests, window=None)
+    closed = closed_window(replace(trial, steps=(*trial.steps, step)), seen.at)
     if step.verdict is Verdict.VOID:
-        return _withdraw_void(study, trial, seen, step.judgement.reason)
+        return _withdraw_void(study, closed, seen, step.judgement.reason)
+    trial = folded(closed)
     if step.verdict is Verdict.ACCEPT and len(trial.accepted) < len(trial.levels):
         upward = trial.levels[len(trial.accepted)]
         if affordable(with_trial(study, trial), upward):
             trial = moved(trial, "level accepted")
             return Decision(with_trial(study, trial), None, step.judgement.reason)
-        trial = replace(trial, limited_by="harm budget")
-    trial = moved(trial, "judged")
+        closed = replace(closed, limited_by="harm budget")
+    trial = moved(closed, "judged")
     trial = replace(trial, verdict=_trial_verdict(trial), limited_by=trial.limited_by or _limit(step.verdict))
     return _leave(study, trial, seen, step.judgement.reason)
 
@@ -460,8 +464,7 @@ def _limit(verdict: Verdict) -> str:
 
 def _spoil(study: Study, trial: Trial, seen: Observation, why: str) -> Decision:
     """The environment, not the configuration, spoilt the window: withdraw, and repeat a bounded number of times."""
-    trial = replace(trial, closed_harm_requests=trial.harm_requests, window=None)
-    return _withdraw_void(study, trial, seen, f"VOID: {why}")
+    return _withdraw_void(study, closed_window(trial, seen.at), seen, f"VOID: {why}")
 
 
 def _withdraw_void(study: Study, trial: Trial, seen: Observation, reason: str) -> Decision:
@@ -524,6 +527,47 @@ def _loaded(study: Study, trial: Trial, action: Load, result: ActionResult, deci
     return Decision(with_trial(study, trial), None, f"waiting: {result.reason}", timedelta(seconds=1))
 
 
+def closed_window(trial: Trial, at: datetime) -> Trial:
+    """Return the trial without an open window; the harm of what was sent in it goes on counting in the tail.
+
+    Replicas of production have no tail: their traffic goes on, and what they answer next is nobody's harm any more.
+    """
+    if trial.window is None:
+        return trial
+    if trial.kind in IN_PRODUCTION:
+        return replace(trial, closed_harm_requests=trial.harm_requests, window=None)
+    tail = replace(trial.window, increments=(), closed_at=at)
+    return replace(folded(trial), window=None, tail=tail)
+
+
+def folded(trial: Trial) -> Trial:
+    """Return the trial with its tail closed for good."""
+    harm = trial.tail.harm_requests if trial.tail else 0.0
+    return replace(trial, closed_harm_requests=trial.closed_harm_requests + harm, tail=None)
+
+
+def aftermath(study: Study, seen: Observation) -> Study:
+    """Return the study with the harm of closed windows counted on until the last request in them is answered.
+
+    A configuration that is taken off still answers what it was sent, late: a third or more of the harm it does.
+    """
+    if not any(trial.tail for trial in study.trials):
+        return study
+    return replace(study, trials=tuple(_counted_on(study, trial, seen) for trial in study.trials))
+
+
+def _counted_on(study: Study, trial: Trial, seen: Observation) -> Trial:
+    tail, newest = trial.tail, study.trial
+    if tail is None or tail.closed_at is None:
+        return trial
+    if newest is not None and newest.window is not None:
+        return folded(trial)
+    trial = replace(trial, tail=recounted(study, trial, tail, seen.sample))
+    since, flush = seen.at - tail.closed_at, study.plan.pace.flush_interval
+    limit = flush if answered(trial, seen.sample) else flush + DRAIN_LIMIT
+    return folded(trial) if since >= limit else trial
+
+
 def settled(study: Study, replica: str, result: ActionResult) -> Study:
     """Return the study with it noted whether a load on `replica` may still take effect after it was given up.
 
@@ -538,10 +582,8 @@ def settled(study: Study, replica: str, result: ActionResult) -> Study:
 def interrupted(trial: Trial, at: datetime, reason: str) -> Trial:
     """Return the trial closed because the study ends."""
     return replace(
-        trial,
+        closed_window(trial, at),
         state=TrialState.JUDGED,
-        closed_harm_requests=trial.harm_requests,
-        window=None,
         verdict=trial.verdict
         or (Verdict.ACCEPT if trial.accepted and trial.kind not in IN_PRODUCTION else Verdict.VOID),
         limited_by=trial.limited_by or "evidence",

@@ -120,6 +120,9 @@ def restore(study: Study, seen: Observation) -> Decision:
     if wrong:
         waiting = ", ".join(f"{name} ({seen.faults.get(name, 'no answer')})" for name in wrong)
         return Decision(study, None, f"waiting to restore {waiting}", study.plan.pace.look_interval)
+    if any(trial.tail for trial in study.trials):
+        why = "all is restored; waiting for the last answers, to count the harm"
+        return Decision(study, None, why, min(study.plan.pace.look_interval, study.plan.pace.flush_interval))
     return _ended(study, seen, "")
 
 
@@ -204,7 +207,9 @@ def _ended(study: Study, seen: Observation, trouble: str) -> Decision:
         stands = outcome is Outcome.PROMOTED and _all_promoted(study, seen)
         outcome = outcome if stands else Outcome.ABORTED
         reason = f"{reason}; {trouble}: a person must look"
-    study = entered(replace(study, outcome=outcome, reason=reason, ended_at=seen.at), "restored", seen.at)
+    trials = tuple(procedure.folded(trial) for trial in study.trials)
+    study = replace(study, trials=trials, outcome=outcome, reason=reason, ended_at=seen.at)
+    study = entered(study, "restored", seen.at)
     return Decision(study, None, reason)
 
 

@@ -221,6 +221,8 @@ class OpenWindow:
     blind_since: datetime | None = None
     """Since when nothing could be read, if nothing can."""
     harm_requests: float = 0.0
+    closed_at: datetime | None = None
+    """When the traffic was taken away, if it was."""
 
 
 @dataclass(frozen=True)
@@ -262,6 +264,8 @@ class Trial:
     draining_since: datetime | None = None
     """Since when the replica has been working off what it had, with no new traffic."""
     closed_harm_requests: float = 0.0
+    tail: OpenWindow | None = None
+    """The last window, while what the replicas were sent in it is still being answered: its harm goes on counting."""
     verdict: Verdict | None = None
     limited_by: str = ""
     ended_at: datetime | None = None
@@ -274,7 +278,8 @@ class Trial:
     @property
     def harm_requests(self) -> float:
         """Slow-or-failed requests above the allowed share that this trial has caused so far."""
-        return self.closed_harm_requests + (self.window.harm_requests if self.window else 0.0)
+        still = sum(window.harm_requests for window in (self.window, self.tail) if window is not None)
+        return self.closed_harm_requests + still
 
     @property
     def censored(self) -> bool:
