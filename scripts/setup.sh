@@ -43,14 +43,14 @@ MESSAGE
 pip_install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --no-deps "$@"; }
 
 # The lock is complete, so nothing is resolved (--no-deps). uv takes seconds where pip takes minutes; it comes
-# out of the lock itself, so its hash is checked too. Where uv cannot reach an index that pip is configured for,
+# out of the lock itself, so its hash is checked too. It trusts the machine's own certificates, as pip does. Where uv cannot reach an index that pip is configured for,
 # pip does the work.
 install_locked() {
     local only_uv
     only_uv=$(mktemp)
     sed -n '/^uv==/,/[^\\]$/p' requirements.lock >"$only_uv"
     if [ -s "$only_uv" ] && pip_install --require-hashes -r "$only_uv" \
-        && "$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --no-deps -r requirements.lock
+        && UV_SYSTEM_CERTS=true "$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --no-deps -r requirements.lock
     then
         rm -f "$only_uv"
         return
