@@ -24,6 +24,7 @@ from typing import Any
 from autotuner.sandbox.stack import STATE_FILE
 
 LIMIT_SECONDS = 600.0
+LONGEST_END_SECONDS = 120.0
 POLL_SECONDS = 0.05
 RESERVATIONS = "autotuner-ports"
 """The folder of port reservations: empty files, shared by all demos and never removed."""
@@ -74,7 +75,7 @@ class Demonstration:
         """Press Ctrl-C, wait for the end and note how long that took."""
         began = time.monotonic()
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(LIMIT_SECONDS)
+        self.process.wait(LONGEST_END_SECONDS)
         self.ended_after_seconds = time.monotonic() - began
 
     def left(self) -> list[str]:

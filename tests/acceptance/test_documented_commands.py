@@ -80,9 +80,7 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "make bench": Elsewhere("what it calls is tested with the statistics; it takes minutes"),
     "make docs": Elsewhere("tests/unit/test_docs.py"),
     "export AUTOTUNER_DATABASE_URL=postgresql+psycopg://USER:PASSWORD@HOST/DATABASE": HERE,
-    "autotuner demo --workload my-model.yaml": InTheDemo(
-        "test_ctrl_c_while_it_searches_restores_the_incumbent_and_leaves_nothing_behind"
-    ),
+    "autotuner demo --workload my-model.yaml": InTheDemo("side_by_side"),
     "autotuner demo --short": InTheDemo("survived"),
     "autotuner demo --keep": InTheDemo("survived"),
     "autotuner db upgrade": Run("empty", r"at revision \d{4}", process=True),

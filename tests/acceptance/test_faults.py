@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from importlib.resources import files
@@ -295,7 +295,7 @@ def told(place: Path) -> Story:
         opened.callback(worker_log.removeHandler, log)
         plan = plan_on(stack, app, metrics)
         conductor = Conductor(app, start_study(app.store, app.clock, plan, "acceptance").id)
-        with worker(app):
+        with carried(app):
             study = conductor.conduct(script(stack, metrics, log))
         serving = world_of(stack.target(), SystemClock()).serving
         return Story(
@@ -321,19 +321,17 @@ def plan_on(stack: SandboxStack, app: Application, metrics: LyingMetrics) -> Stu
     return replace(plan, target=target, max_dispersion=1.5, pace=pace)
 
 
-class worker:  # noqa: N801 - a context manager
+@contextmanager
+def carried(app: Application) -> Iterator[None]:
     """Carry studies in a thread, as `autotuner worker` does, until the context ends."""
-
-    def __init__(self, app: Application) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=app.worker().run, args=(self._stop,), name="worker")
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+    stop = threading.Event()
+    thread = threading.Thread(target=app.worker().run, args=(stop,), name="worker")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 # -- how it ends
@@ -447,8 +445,8 @@ def evidence_and_withdrawal(story: Story, number: int) -> tuple[datetime, dateti
         mine = study.trial is not None and study.trial.number == number
         if entry.kind == "decision":
             seen: Observation = from_record(Observation, entry.observed)
-            if mine and evident is None and justifies_reject(study, seen):
-                evident = seen.at if seen.sample is None else seen.sample.at
+            if mine and evident is None:
+                evident = seen_to_justify_reject(study, seen)
             study = next_step(study, seen).study
             continue
         result: ActionResult = from_record(ActionResult, entry.observed)
@@ -460,13 +458,13 @@ def evidence_and_withdrawal(story: Story, number: int) -> tuple[datetime, dateti
     raise AssertionError("no evidence, or never withdrawn")
 
 
-def justifies_reject(study: Study, seen: Observation) -> bool:
-    """Whether the counts of the open window justify REJECT at this look."""
+def seen_to_justify_reject(study: Study, seen: Observation) -> datetime | None:
+    """When this look's sample was read, if the counts of the open window then justify REJECT."""
     trial, sample = study.trial, seen.sample
     if trial is None or sample is None or trial.window is None or trial.window.first is None:
-        return False
+        return None
     if sample.missing(replica.name for replica in study.plan.target.replicas):
-        return False
+        return None
     window = looked(study, trial, trial.window, sample)
     judgement = weigh(study, trial, window, sample, timedelta.max).judgement
-    return judgement is not None and judgement.verdict is Verdict.REJECT
+    return sample.at if judgement is not None and judgement.verdict is Verdict.REJECT else None
