@@ -1,4 +1,7 @@
-"""The composition root: the only file that chooses implementations."""
+"""The composition root: the only file that chooses implementations.
+
+What only a study needs is imported when the first study needs it: most commands just look into the database.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,10 @@ from types import TracebackType
 from typing import Self
 
 from autotuner.adapters.clock import SystemClock
-from autotuner.adapters.envoy import EnvoyRoute
-from autotuner.adapters.optuna_proposer import OptunaProposer
 from autotuner.adapters.postgres.engine import open_engine
 from autotuner.adapters.postgres.lease import PostgresLeases
 from autotuner.adapters.postgres.migrate import is_current, upgrade
 from autotuner.adapters.postgres.store import PostgresStore
-from autotuner.adapters.scrape import ScrapedMetrics
-from autotuner.adapters.triton import TritonServing
 from autotuner.controller import Controller, Outside
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
@@ -32,11 +31,17 @@ THREADS = "autotuner-work"
 
 def proposer_for(plan: StudyPlan) -> Proposer:
     """Return the proposer a plan names. Raises InvalidInput for a sampler that is not known."""
+    from autotuner.adapters.optuna_proposer import OptunaProposer  # noqa: PLC0415 - a second of importing
+
     return OptunaProposer(plan.sampler)
 
 
 def world_of(target: Target, clock: Clock) -> World:
     """Return the doors to a target of static endpoints: Triton, Envoy and their metrics pages."""
+    from autotuner.adapters.envoy import EnvoyRoute  # noqa: PLC0415 - half a second of importing, all three
+    from autotuner.adapters.scrape import ScrapedMetrics  # noqa: PLC0415
+    from autotuner.adapters.triton import TritonServing  # noqa: PLC0415
+
     return World(TritonServing(target), EnvoyRoute(target), ScrapedMetrics(target, clock))
 
 

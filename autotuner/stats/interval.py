@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from scipy import optimize, special
+from scipy import special
 
 SHAPE = 0.5
 WEIGHT = 20.0
@@ -24,6 +24,8 @@ def anytime_interval(bad: float, total: float, miscoverage: float = 0.05) -> tup
     """
     if total <= 0:
         return 0.0, 1.0
+    from scipy import optimize  # noqa: PLC0415 - a third of a second of importing that only judging needs
+
     level = (
         special.betaln(SHAPE + bad, WEIGHT + total - bad)
         - special.betaln(SHAPE, WEIGHT)
