@@ -2,7 +2,8 @@
 
 A route with `weighted_clusters` and a `runtime_key_prefix` takes the weight of cluster R from the runtime key
 `<prefix>.R`, else from its own configuration. A key that no route looks at is accepted by Envoy without a word, so
-the route is looked up before anything is changed.
+the route is looked up before anything is changed. Weights that are the route's own again leave no key behind: an
+override that stays would silently outlive every later change of the route.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from autotuner.errors import Refused, Unavailable
 SYSTEM = "gateway"
 LIMIT_SECONDS = 2.0
 NO_ADMIN_LAYER = "No admin layer"
+REMOVED = ""
+"""The value that takes a key out of Envoy's admin layer."""
 
 
 class EnvoyRoute:
@@ -48,10 +51,13 @@ class EnvoyRoute:
         self._check(weights)
         keys = {self._key(name): str(weight) for name, weight in weights.items()}
         with self._client() as client:
-            self._route(client)
-            _ask(client, "POST", "/runtime_modify", keys)
-            held = self._held(client)
-        if held != dict(weights):
+            own = self._route(client)
+            if own == weights:
+                _ask(client, "POST", "/runtime_modify", dict.fromkeys(keys, REMOVED))
+            if own != weights or own | self._held(client) != weights:
+                _ask(client, "POST", "/runtime_modify", keys)
+            held = own | self._held(client)
+        if held != weights:
             raise Refused(
                 f"the gateway took other weights than it was given: {_list(held)} for {_list(weights)}"
             )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
 from autotuner.adapters.envoy import EnvoyRoute
@@ -52,6 +53,22 @@ def test_weights_are_the_routes_own_until_they_are_set_and_again_after_a_restart
         assert route.weights() == weights
     envoy.restart()
     assert route.weights() == INITIAL
+
+
+def test_weights_that_are_the_routes_own_again_leave_no_override_behind(envoy: EnvoyProcess) -> None:
+    route = EnvoyRoute(target(envoy.gateway))
+    prefix = envoy.gateway.runtime_prefix
+
+    def overrides() -> list[str]:
+        entries = httpx.get(f"{envoy.admin_url}/runtime?format=json").json().get("entries", {})
+        return [key for key, entry in entries.items() if key.startswith(prefix) and entry["final_value"]]
+
+    route.set_weights({"stable-0": 1000, "canary": 0})
+    assert len(overrides()) == len(INITIAL)
+    for _ in range(2):
+        route.set_weights(INITIAL)
+        assert overrides() == []
+        assert route.weights() == INITIAL
 
 
 def test_a_prefix_that_no_route_reads_is_refused_and_nothing_is_changed(envoy: EnvoyProcess) -> None:
