@@ -39,8 +39,13 @@ def entered(study: Study, event: str, at: datetime) -> Study:
 
 
 def ending(study: Study, outcome: Outcome, reason: str, at: datetime) -> Decision:
-    """Return the decision to end the study with `outcome`: whatever is under way stops, then all is put right."""
+    """Return the decision to end the study with `outcome`: whatever is under way stops, then all is put right.
+
+    A winner that was not confirmed is none: nobody shall export it as the winner of a study that ran out of time.
+    """
     trial = study.trial
+    if study.phase is Phase.CONFIRMATION:
+        study = replace(study, winner=None)
     if trial is not None and trial.state is not TrialState.JUDGED:
         study = with_trial(study, interrupted(trial, at, reason))
     study = entered(replace(study, intended=outcome, reason=reason), "ending", at)

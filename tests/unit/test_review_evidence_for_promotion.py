@@ -13,10 +13,20 @@ from autotuner.domain.configuration import fingerprint
 from autotuner.domain.diagnosis import hopeless
 from autotuner.domain.evidence import Evidence, closed_step, stale
 from autotuner.domain.judgement import Counts, Verdict
+from autotuner.domain.phases import ending
 from autotuner.domain.study import Increment, Level, Outcome, Phase, Study, TrialKind, TrialState
 from autotuner.errors import Conflict, Refused
 from autotuner.operations import register_target, start_study
-from tests.builders import ManualClock, a_budget, a_configuration, a_plan, a_sample, a_server_count, changed
+from tests.builders import (
+    START,
+    ManualClock,
+    a_budget,
+    a_configuration,
+    a_plan,
+    a_sample,
+    a_server_count,
+    changed,
+)
 from tests.closed_loop.endings import a_loop, at, check_ending, served, trials
 from tests.searches import a_judgement, a_search, a_step, a_trial, a_use
 from tests.sightings import a_window, begun, under_way
@@ -149,3 +159,13 @@ def test_a_canary_found_with_another_configuration_hinders_no_promotion() -> Non
     loop.target.faults.foreign_configuration("canary", a_configuration(preferred_batch_size=(16,)))
     loop.run()
     assert check_ending(loop).outcome is Outcome.PROMOTED
+
+
+# -- a winner that was not confirmed ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("phase", "winner"), [(Phase.CONFIRMATION, None), (Phase.APPROVAL, 0)])
+def test_a_study_that_ends_before_its_winner_is_confirmed_has_none(phase: Phase, winner: int | None) -> None:
+    study = under_way(replace(a_trial(0), number=0), phase=phase, winner=0)
+    decision = ending(study, Outcome.ABORTED, "cancelled by an operator", START)
+    assert decision.study.winner == winner
