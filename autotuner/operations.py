@@ -76,9 +76,13 @@ def register_target(
 def ask(store: Store, clock: Clock, study_id: str, wish: Wish, actor: str, reason: str) -> Study:
     """Record an operator's wish for a study; its next tick obeys. Returns the study as it stands.
 
-    Raises NotFound; Conflict when it has ended; Refused when there is nothing (yet, or any more) to approve.
+    Raises NotFound; Conflict when it has ended; Refused when there is nothing (yet, or any more) to approve, and when
+    it is cancelled already: whoever asks for something else may not know of it.
     """
     study = store.study(study_id)
+    cancelled = study.phase is not Phase.ENDED and store.wish(study.id) is Wish.CANCEL
+    if cancelled and wish is not Wish.CANCEL:
+        raise Refused(f"study {study.id} is cancelled: it ends, and cannot be asked to {wish}")
     if wish in (Wish.APPROVE, Wish.DISAPPROVE) and study.phase not in (Phase.APPROVAL, Phase.ENDED):
         raise Refused(
             f"study {study.id} is in phase {study.phase}: only a winner that waits for approval has one"
