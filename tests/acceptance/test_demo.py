@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 import yaml
 
+from autotuner.adapters.envoy import EnvoyRoute
 from autotuner.cli.exits import Exit
 from autotuner.domain.configuration import Configuration, read_configuration
 from autotuner.domain.study import Phase
+from autotuner.domain.target import Gateway
 from autotuner.domain.titles import PHASE_TITLES
 from autotuner.sandbox.envoy import RUNTIME_PREFIX
 from tests.acceptance.demonstration import (
@@ -31,6 +33,7 @@ from tests.acceptance.demonstration import (
     environment,
     read_json,
 )
+from tests.builders import a_target
 
 KILLS_IN = {
     Phase.BASELINE: (6, 6.0),
@@ -209,9 +212,8 @@ def phase_of(demo: Demonstration) -> Phase:
 
 
 def weights_at(admin_url: str) -> dict[str, int]:
-    """The weights as Envoy has them in force."""
-    entries = read_json(f"{admin_url}/runtime")["entries"]
-    return {name: int(entries[f"{RUNTIME_PREFIX}.{name}"]["final_value"]) for name in AS_FOUND}
+    """The weights as Envoy has them in force: overrides, and where there is none the route's own."""
+    return dict(EnvoyRoute(a_target(gateway=Gateway(admin_url, RUNTIME_PREFIX))).weights())
 
 
 def asked(words: str, database_url: str) -> tuple[int, str]:
