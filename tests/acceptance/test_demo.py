@@ -126,7 +126,7 @@ class Survived:
 @pytest.fixture(scope="module")
 def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
     # Calm arrivals and fewer levels spare minutes; continuous integration runs the default workload.
-    workload = calm("quick", max_trials=2, ramp_steps=2)
+    workload = calm("quick", max_trials=2, ramp_steps=3)
     file = written(workload, tmp_path_factory.mktemp("workload") / "quick.yaml")
     with demonstration("--short", "--keep", "--workload", file) as demo:
         kills = kill_workers(demo, random.Random(20))
@@ -201,7 +201,7 @@ def kills_by_the_end_of(phase: Phase) -> int:
 
 def over(demo: Demonstration) -> bool:
     """Whether the study has ended."""
-    return STILL_RUNNING in demo.said
+    return phase_of(demo) is Phase.ENDED
 
 
 def phase_of(demo: Demonstration) -> Phase:
