@@ -76,7 +76,10 @@ def demo(  # noqa: PLR0913, PLR0917 - one argument an option
         )
     place = directory or run_directory()
     options = Options(chosen, place, database_url, short, seed)
-    for number in (signal.SIGINT, signal.SIGTERM):  # SIGINT too: what a script starts beside itself ignores it
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # SIGINT too: what a script starts beside itself ignores it
         signal.signal(number, _interrupt)
     began = SystemClock().now()
     try:
