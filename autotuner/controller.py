@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from autotuner.domain.configuration import ModelConfig, fingerprint, with_configuration
 from autotuner.domain.lifecycle import absorb, next_step
 from autotuner.domain.observation import ActionResult, Decision, Observation
-from autotuner.domain.procedure import unwatched_weights
+from autotuner.domain.routing import unwatched_weights
 from autotuner.domain.space import why_done
 from autotuner.domain.study import (
     Action,

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from autotuner.domain import phases, procedure
+from autotuner.domain import phases, trial_states
 from autotuner.domain.study import Phase, TrialState
 
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
@@ -35,7 +35,7 @@ def diagrams() -> dict[str, str]:
     """Return every generated diagram by the name in its marker."""
     return {
         "study phases": diagram(phases.TRANSITIONS, Phase.CREATED, Phase.ENDED),
-        "trial states": diagram(procedure.TRANSITIONS, TrialState.PROPOSED, TrialState.JUDGED),
+        "trial states": diagram(trial_states.TRANSITIONS, TrialState.PROPOSED, TrialState.JUDGED),
     }
 
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from autotuner.domain.judgement import Counts
-from autotuner.domain.procedure import IN_PRODUCTION
 from autotuner.domain.selection import capacity_per_second
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
-from autotuner.domain.study import Step, Study, Trial
+from autotuner.domain.study import IN_PRODUCTION, Step, Study, Trial
 from autotuner.domain.titles import KIND_TITLES, PHASE_TITLES
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from autotuner.domain import procedure
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.observation import Decision, Observation
 from autotuner.domain.phases import ending, entered
@@ -17,6 +16,7 @@ from autotuner.domain.ramp import ladder, production_level
 from autotuner.domain.selection import TIE, baseline, choose, gain_in_efficiency
 from autotuner.domain.study import Approval, Level, Outcome, Step, Study, Trial, TrialKind, TrialState
 from autotuner.domain.target import Objective
+from autotuner.domain.trial_states import begin
 
 MAX_WINNERS = 3
 """After so many winners that were not confirmed the search itself is not to be believed."""
@@ -40,7 +40,7 @@ def _measure(
 ) -> Decision:
     canary = (study.plan.target.canary.name,)
     trial = Trial(len(study.trials), kind, canary, like.configuration, levels, TrialState.PROPOSED, seen.at)
-    return Decision(procedure.begin(study, trial), None, text)
+    return Decision(begin(study, trial), None, text)
 
 
 def by_capacity(study: Study, winner: Trial) -> bool:
@@ -164,4 +164,4 @@ def _next_winner(study: Study, why: str, at: datetime) -> Decision:
         TrialState.PROPOSED,
         at,
     )
-    return Decision(procedure.begin(study, again), None, f"{why}; next: {trial.configuration.describe()}")
+    return Decision(begin(study, again), None, f"{why}; next: {trial.configuration.describe()}")

@@ -12,7 +12,7 @@ from autotuner.domain.memory import lands_in_headroom
 from autotuner.domain.observation import Observation
 from autotuner.domain.ramp import share_problem
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
-from autotuner.domain.study import Increment, OpenWindow, Step, Study, Trial, TrialKind
+from autotuner.domain.study import IN_PRODUCTION, Increment, OpenWindow, Step, Study, Trial, TrialKind
 
 NONE = Counts(0, 0, 0, 0)
 
@@ -178,7 +178,7 @@ def too_thin(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> 
     """Return why the traffic was too thin to call the level carried; empty when it was not."""
     if study.reference_rate_per_second is None or window.first is None or window.level.number < 0:
         return ""
-    if trial.kind in (TrialKind.PRODUCTION, TrialKind.STAGE, TrialKind.WATCH):
+    if trial.kind in IN_PRODUCTION:
         return ""
     rate = Window(window.first, sample).rate_per_second(trial.replicas)
     nominal = window.level.share * study.reference_rate_per_second

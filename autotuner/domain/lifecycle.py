@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from autotuner.domain import confirmation, procedure, rollout
+from autotuner.domain.aftermath import aftermath
 from autotuner.domain.configuration import fingerprint, read_configuration, with_configuration
 from autotuner.domain.diagnosis import hopeless, time_for_a_verdict, unlike_production
 from autotuner.domain.dispersion import with_learnt_dispersion
@@ -38,6 +39,7 @@ from autotuner.domain.study import (
     TrialState,
     Wish,
 )
+from autotuner.domain.trial_states import begin
 from autotuner.errors import AutotunerError, Refused
 
 UNMEASURED_IN_A_ROW = 2
@@ -56,7 +58,7 @@ def next_step(study: Study, seen: Observation) -> Decision:
         raise AutotunerError(
             f"study {study.id}: no next step in phase {study.phase} with pending {study.pending}"
         )
-    study = procedure.aftermath(study, seen)
+    study = aftermath(study, seen)
     if study.phase is Phase.RESTORATION:
         return rollout.restore(study, seen)
     over = _over(study, seen)
@@ -194,7 +196,7 @@ def _baseline(study: Study, seen: Observation) -> Decision:
     trial = study.trial
     if trial is None:
         trial = _new_trial(study, TrialKind.PRODUCTION, target.stable_names, (Level(0, 1.0),), seen.at)
-        return Decision(procedure.begin(study, trial), None, "measure production as it is")
+        return Decision(begin(study, trial), None, "measure production as it is")
     if trial.kind is TrialKind.PRODUCTION:
         return _after_production(study, trial, seen)
     return _after_baseline(study, trial, seen)
@@ -216,7 +218,7 @@ def _after_production(study: Study, trial: Trial, seen: Observation) -> Decision
     baseline = _new_trial(
         study, TrialKind.BASELINE, (study.plan.target.canary.name,), ladder(study.plan), seen.at
     )
-    return Decision(procedure.begin(study, baseline), None, "measure the incumbent on the canary (A/A)")
+    return Decision(begin(study, baseline), None, "measure the incumbent on the canary (A/A)")
 
 
 def _after_baseline(study: Study, trial: Trial, seen: Observation) -> Decision:
@@ -296,7 +298,7 @@ def _proposed(study: Study, result: ActionResult) -> Decision:
         configuration=result.proposal.configuration,
         proposal=result.proposal,
     )
-    return Decision(procedure.begin(study, trial), None, result.proposal.reason)
+    return Decision(begin(study, trial), None, result.proposal.reason)
 
 
 def _searched(study: Study, why: str, at: datetime) -> Decision:

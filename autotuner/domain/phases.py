@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from autotuner.domain.aftermath import interrupted
 from autotuner.domain.observation import Decision
-from autotuner.domain.procedure import interrupted, with_trial
 from autotuner.domain.study import Outcome, Phase, Study, TrialState
+from autotuner.domain.trial_states import with_trial
 from autotuner.errors import AutotunerError
 
 TRANSITIONS: dict[tuple[Phase, str], Phase] = {

@@ -1,19 +1,18 @@
 """How one configuration is put on its replicas and measured up the load ramp: the same way for every kind of trial.
 
-The states of a trial are durable truths and their transitions are one table. Whatever goes wrong while users are
-exposed, the next action takes the traffic away; only then is it decided whose fault it was (guards rules 3 and 6).
+Each step moves a trial along the table of `trial_states`, at the weights of `routing`. Whatever goes wrong while
+users are exposed, the next action takes the traffic away; only then is it decided whose fault it was (guards rules
+3 and 6). What outlives a window is counted in `aftermath`.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from autotuner.domain.configuration import fingerprint, with_configuration
+from autotuner.domain.aftermath import DRAIN_LIMIT, closed_window, folded, settled
 from autotuner.domain.evidence import (
     Evidence,
-    answered,
     closed_step,
     looked,
     open_for,
@@ -29,9 +28,10 @@ from autotuner.domain.evidence import (
 from autotuner.domain.judgement import Judgement, Verdict
 from autotuner.domain.measurement import Sample
 from autotuner.domain.observation import ActionResult, Decision, Observation
-from autotuner.domain.ramp import affordable, canary_weights, relieved_weights, warm_up_level
+from autotuner.domain.ramp import affordable
+from autotuner.domain.routing import level_weights, next_level, no_stand_in, parked_weights, retreat_weights
 from autotuner.domain.study import (
-    Incumbent,
+    IN_PRODUCTION,
     Level,
     Load,
     OpenWindow,
@@ -42,143 +42,10 @@ from autotuner.domain.study import (
     TrialKind,
     TrialState,
 )
-from autotuner.errors import AutotunerError
-
-TRANSITIONS: dict[tuple[TrialState, str], TrialState] = {
-    (TrialState.PROPOSED, "applied"): TrialState.APPLIED,
-    (TrialState.PROPOSED, "could not be applied"): TrialState.JUDGED,
-    (TrialState.APPLIED, "warm-up routed"): TrialState.WARMING,
-    (TrialState.APPLIED, "level routed"): TrialState.ROUTED,
-    (TrialState.APPLIED, "spoilt"): TrialState.RETREATING,
-    (TrialState.APPLIED, "unaffordable"): TrialState.RETREATING,
-    (TrialState.WARMING, "warmed up"): TrialState.APPLIED,
-    (TrialState.WARMING, "judged"): TrialState.RETREATING,
-    (TrialState.WARMING, "spoilt"): TrialState.RETREATING,
-    (TrialState.ROUTED, "settled"): TrialState.MEASURING,
-    (TrialState.ROUTED, "spoilt"): TrialState.RETREATING,
-    (TrialState.MEASURING, "level accepted"): TrialState.APPLIED,
-    (TrialState.MEASURING, "judged"): TrialState.RETREATING,
-    (TrialState.MEASURING, "spoilt"): TrialState.RETREATING,
-    (TrialState.RETREATING, "withdrawn"): TrialState.JUDGED,
-    (TrialState.RETREATING, "withdrawn to repeat"): TrialState.PROPOSED,
-}
-"""Every way a trial's state may change; `interrupted` (the study ends) leads to JUDGED from anywhere."""
-
-STAGE_WARM_UP = 0.25
-"""Share of its own production traffic that a newly promoted replica carries while it warms up."""
-
-DRAIN_LIMIT = timedelta(seconds=10)
-"""How long a replica may take to answer what it already has before it is loaded anew."""
+from autotuner.domain.trial_states import incumbent_of, moved, wanted_fingerprint, with_trial
 
 COLD = timedelta(seconds=1)
 """The first second after a load is slow whatever the configuration (seen on the real server): never evidence."""
-
-IN_PRODUCTION = frozenset({TrialKind.PRODUCTION, TrialKind.STAGE, TrialKind.WATCH})
-"""Kinds whose replicas are measured at production's own weights."""
-
-
-def moved(trial: Trial, event: str) -> Trial:
-    """Return the trial in the state that `event` leads to. Raises AutotunerError for an unlisted transition."""
-    state = TRANSITIONS.get((trial.state, event))
-    if state is None:
-        raise AutotunerError(f"trial {trial.number}: no transition from {trial.state} on '{event}'")
-    return replace(trial, state=state)
-
-
-def with_trial(study: Study, trial: Trial) -> Study:
-    """Return the study with its newest trial replaced by `trial`."""
-    return replace(study, trials=(*study.trials[:-1], trial))
-
-
-def begin(study: Study, trial: Trial) -> Study:
-    """Return the study with `trial` begun."""
-    return replace(study, trials=(*study.trials, trial))
-
-
-def wanted_fingerprint(incumbent: Incumbent, replica: str, trial: Trial) -> str:
-    """Return what the replica's complete configuration must mean for the trial to be measured on it."""
-    return fingerprint(with_configuration(json.loads(incumbent.configs[replica]), trial.configuration))
-
-
-def production_fingerprint(incumbent: Incumbent, replica: str) -> str:
-    """Return what the replica's configuration means with production's tuned fields.
-
-    The canary may have been found with others, which nothing speaks for: it is given those back, but stands in for
-    nobody with them.
-    """
-    return fingerprint(with_configuration(json.loads(incumbent.configs[replica]), incumbent.configuration))
-
-
-def level_weights(study: Study, trial: Trial, level: Level) -> dict[str, int]:
-    """Return the gateway weights of one level of a trial."""
-    incumbent = _incumbent(study)
-    if trial.kind in (TrialKind.PRODUCTION, TrialKind.WATCH):
-        return dict(incumbent.weights)
-    if trial.kind is TrialKind.STAGE:
-        if level.number >= 0:
-            return dict(incumbent.weights)
-        return relieved_weights(study.plan, incumbent, trial.replicas[0], STAGE_WARM_UP)
-    return canary_weights(study.plan, incumbent, level.share)
-
-
-def parked_weights(study: Study, trial: Trial) -> dict[str, int]:
-    """Return the weights at which the replica under test carries nothing, so that it can be loaded anew."""
-    incumbent = _incumbent(study)
-    if trial.kind is TrialKind.STAGE:
-        return relieved_weights(study.plan, incumbent, trial.replicas[0], 0.0)
-    if trial.kind in (TrialKind.PRODUCTION, TrialKind.WATCH):
-        return dict(incumbent.weights)
-    return canary_weights(study.plan, incumbent, 0.0)
-
-
-def retreat_weights(study: Study, trial: Trial, seen: Observation) -> dict[str, int]:
-    """Return the weights to fall back on when a trial ends or is spoilt.
-
-    A stage that was not accepted loses its traffic to the canary if that can stand in; otherwise production's own
-    weights are the best there is.
-    """
-    relieved = (
-        trial.kind is TrialKind.STAGE
-        and trial.verdict is not Verdict.ACCEPT
-        and not no_stand_in(study, trial, seen)
-    )
-    if trial.kind in IN_PRODUCTION and not relieved:
-        return dict(_incumbent(study).weights)
-    return parked_weights(study, trial)
-
-
-def unwatched_weights(study: Study) -> tuple[dict[str, int], ...]:
-    """Return the weights that may stay while nobody watches, those to fall back on first.
-
-    The canary carries nothing, except where production is measured as it is; a stable replica that is loaded or was
-    not accepted stays relieved.
-    """
-    incumbent, trial = _incumbent(study), study.trial
-    if trial is not None and trial.kind is TrialKind.STAGE:
-        return dict(incumbent.weights), parked_weights(study, trial)
-    canary = study.plan.target.canary.name
-    if (trial is not None and trial.kind in IN_PRODUCTION) or not incumbent.weights[canary]:
-        return (dict(incumbent.weights), canary_weights(study.plan, incumbent, 0.0))
-    return (canary_weights(study.plan, incumbent, 0.0),)
-
-
-def no_stand_in(study: Study, trial: Trial, seen: Observation) -> str:
-    """Return why the canary cannot carry a stage's traffic; empty when it can: it serves what production may serve."""
-    incumbent, canary = _incumbent(study), study.plan.target.canary.name
-    served = seen.fingerprints.get(canary)
-    if served is None:
-        return f"{canary} cannot stand in: {seen.faults.get(canary, 'no answer')}"
-    if served not in (
-        production_fingerprint(incumbent, canary),
-        wanted_fingerprint(incumbent, canary, trial),
-    ):
-        return f"{canary} cannot stand in: it serves neither the incumbent nor the winner"
-    return ""
-
-
-def _incumbent(study: Study) -> Incumbent:
-    assert study.incumbent is not None
-    return study.incumbent
 
 
 def advance(study: Study, seen: Observation) -> Decision:
@@ -204,7 +71,7 @@ def _act(study: Study, action: Load | SetWeights, seen: Observation, reason: str
 
 def _apply(study: Study, trial: Trial, seen: Observation) -> Decision:
     """Put the configuration on every replica under test, one at a time, with no traffic on it."""
-    incumbent = _incumbent(study)
+    incumbent = incumbent_of(study)
     alone = _stands_alone(study, trial, seen)
     if alone is not None:
         return alone
@@ -248,7 +115,7 @@ def _stands_alone(study: Study, trial: Trial, seen: Observation) -> Decision | N
     why = no_stand_in(study, trial, seen) if trial.kind is TrialKind.STAGE else ""
     if not why:
         return None
-    weights = dict(_incumbent(study).weights)
+    weights = dict(incumbent_of(study).weights)
     if seen.weights is not None and dict(seen.weights) != weights:
         return _act(study, SetWeights(weights), seen, f"production's own weights: {why}")
     return _blocked(study, trial, seen, why)
@@ -285,7 +152,7 @@ def _unapplied(study: Study, trial: Trial, at: datetime, why: str, verdict: Verd
 
 def _route(study: Study, trial: Trial, seen: Observation) -> Decision:
     """Give the replicas under test their next level of traffic."""
-    incumbent = _incumbent(study)
+    incumbent = incumbent_of(study)
     for replica in trial.replicas:
         served = seen.fingerprints.get(replica)
         if served is None:
@@ -294,7 +161,7 @@ def _route(study: Study, trial: Trial, seen: Observation) -> Decision:
             )
         if served != wanted_fingerprint(incumbent, replica, trial):
             return _spoil(study, trial, seen, f"{replica} no longer serves the configuration on trial")
-    level = _next_level(study, trial)
+    level = next_level(study, trial)
     alone = _alone(study, trial, level, seen)
     if alone:
         return _spoil(study, trial, seen, alone)
@@ -332,12 +199,6 @@ def _routed(trial: Trial, level: Level, at: datetime) -> Trial:
     return replace(trial, window=OpenWindow(level, trial.voids, at))
 
 
-def _next_level(study: Study, trial: Trial) -> Level:
-    if not trial.warmed and trial.kind not in (TrialKind.PRODUCTION, TrialKind.WATCH):
-        return warm_up_level(study.plan)
-    return trial.levels[len(trial.accepted)]
-
-
 def _measure(study: Study, trial: Trial, seen: Observation) -> Decision:
     """Take one look at an open window: withdraw when it is spoilt or judged, keep looking otherwise."""
     window = trial.window
@@ -346,7 +207,7 @@ def _measure(study: Study, trial: Trial, seen: Observation) -> Decision:
     for replica in trial.replicas:
         if seen.fingerprints.get(replica, "") not in (
             "",
-            wanted_fingerprint(_incumbent(study), replica, trial),
+            wanted_fingerprint(incumbent_of(study), replica, trial),
         ):
             return _spoil(study, trial, seen, f"{replica} no longer serves the configuration on trial")
     if seen.weights is not None and dict(seen.weights) != weights:
@@ -510,7 +371,7 @@ def absorb(study: Study, trial: Trial, action: Load | SetWeights, result: Action
         return Decision(with_trial(study, _withdrawn(trial, result.at)), None, trial.reason)
     if trial.state is not TrialState.APPLIED:
         return Decision(study, None, "weights set")
-    trial = _routed(trial, _next_level(study, trial), result.at)
+    trial = _routed(trial, next_level(study, trial), result.at)
     return Decision(with_trial(study, trial), None, "weights set")
 
 
@@ -525,68 +386,3 @@ def _loaded(study: Study, trial: Trial, action: Load, result: ActionResult, deci
     if result.at - since >= study.plan.pace.load_limit:
         return _unapplied(study, trial, result.at, f"{action.replica}: {result.reason}", Verdict.VOID)
     return Decision(with_trial(study, trial), None, f"waiting: {result.reason}", timedelta(seconds=1))
-
-
-def closed_window(trial: Trial, at: datetime) -> Trial:
-    """Return the trial without an open window; the harm of what was sent in it goes on counting in the tail.
-
-    Replicas of production have no tail: their traffic goes on, and what they answer next is nobody's harm any more.
-    """
-    if trial.window is None:
-        return trial
-    if trial.kind in IN_PRODUCTION:
-        return replace(trial, closed_harm_requests=trial.harm_requests, window=None)
-    tail = replace(trial.window, increments=(), closed_at=at)
-    return replace(folded(trial), window=None, tail=tail)
-
-
-def folded(trial: Trial) -> Trial:
-    """Return the trial with its tail closed for good."""
-    harm = trial.tail.harm_requests if trial.tail else 0.0
-    return replace(trial, closed_harm_requests=trial.closed_harm_requests + harm, tail=None)
-
-
-def aftermath(study: Study, seen: Observation) -> Study:
-    """Return the study with the harm of closed windows counted on until the last request in them is answered.
-
-    A configuration that is taken off still answers what it was sent, late: a third or more of the harm it does.
-    """
-    if not any(trial.tail for trial in study.trials):
-        return study
-    return replace(study, trials=tuple(_counted_on(study, trial, seen) for trial in study.trials))
-
-
-def _counted_on(study: Study, trial: Trial, seen: Observation) -> Trial:
-    tail, newest = trial.tail, study.trial
-    if tail is None or tail.closed_at is None:
-        return trial
-    if newest is not None and newest.window is not None:
-        return folded(trial)
-    trial = replace(trial, tail=recounted(study, trial, tail, seen.sample))
-    since, flush = seen.at - tail.closed_at, study.plan.pace.flush_interval
-    limit = flush if answered(trial, seen.sample) else flush + DRAIN_LIMIT
-    return folded(trial) if since >= limit else trial
-
-
-def settled(study: Study, replica: str, result: ActionResult) -> Study:
-    """Return the study with it noted whether a load on `replica` may still take effect after it was given up.
-
-    Loads of a model queue up in the server: one that succeeded has all earlier ones behind it.
-    """
-    others = tuple(name for name in study.unsettled if name != replica)
-    if result.done:
-        return replace(study, unsettled=others)
-    return replace(study, unsettled=(*others, replica)) if result.retry else study
-
-
-def interrupted(trial: Trial, at: datetime, reason: str) -> Trial:
-    """Return the trial closed because the study ends."""
-    return replace(
-        closed_window(trial, at),
-        state=TrialState.JUDGED,
-        verdict=trial.verdict
-        or (Verdict.ACCEPT if trial.accepted and trial.kind not in IN_PRODUCTION else Verdict.VOID),
-        limited_by=trial.limited_by or "evidence",
-        reason=reason,
-        ended_at=at,
-    )

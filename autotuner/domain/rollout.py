@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autotuner.domain import procedure
+from autotuner.domain.aftermath import folded, settled
 from autotuner.domain.configuration import Configuration, fingerprint, with_configuration
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.observation import ActionResult, Decision, Observation
@@ -29,6 +29,7 @@ from autotuner.domain.study import (
     TrialKind,
     TrialState,
 )
+from autotuner.domain.trial_states import begin, production_fingerprint
 
 
 def winning_configuration(study: Study) -> Configuration | None:
@@ -43,7 +44,7 @@ def known_fingerprints(study: Study) -> Mapping[str, frozenset[str]]:
     winner = winning_configuration(study)
     known = {}
     for replica in study.plan.target.replicas:
-        allowed = {procedure.production_fingerprint(incumbent, replica.name)}
+        allowed = {production_fingerprint(incumbent, replica.name)}
         if winner is not None:
             allowed.add(_fingerprint(incumbent, replica.name, winner))
         known[replica.name] = frozenset(allowed)
@@ -69,7 +70,7 @@ def promote(study: Study, seen: Observation) -> Decision:
             entered(study, "all stages accepted", seen.at), None, "every stable replica runs the winner"
         )
     stage = _production_trial(study, seen, TrialKind.STAGE, (left[0],), production_share(study.plan))
-    return Decision(procedure.begin(study, stage), None, f"promote the winner to {left[0]}")
+    return Decision(begin(study, stage), None, f"promote the winner to {left[0]}")
 
 
 def watch(study: Study, seen: Observation) -> Decision:
@@ -78,7 +79,7 @@ def watch(study: Study, seen: Observation) -> Decision:
     if trial is None or trial.kind is not TrialKind.WATCH:
         names = study.plan.target.stable_names
         return Decision(
-            procedure.begin(study, _production_trial(study, seen, TrialKind.WATCH, names, 1.0)),
+            begin(study, _production_trial(study, seen, TrialKind.WATCH, names, 1.0)),
             None,
             "watch production",
         )
@@ -194,7 +195,7 @@ def restored(study: Study, result: ActionResult) -> Decision:
     action = study.pending.action if study.pending else None
     study = replace(study, pending=None)
     if isinstance(action, Load | Restore):
-        study = procedure.settled(study, action.replica, result)
+        study = settled(study, action.replica, result)
     if result.done:
         return Decision(study, None, "done")
     return Decision(study, None, f"not restored yet: {result.reason}", study.plan.pace.look_interval)
@@ -207,7 +208,7 @@ def _ended(study: Study, seen: Observation, trouble: str) -> Decision:
         stands = outcome is Outcome.PROMOTED and _all_promoted(study, seen)
         outcome = outcome if stands else Outcome.ABORTED
         reason = f"{reason}; {trouble}: a person must look"
-    trials = tuple(procedure.folded(trial) for trial in study.trials)
+    trials = tuple(folded(trial) for trial in study.trials)
     study = replace(study, trials=trials, outcome=outcome, reason=reason, ended_at=seen.at)
     study = entered(study, "restored", seen.at)
     return Decision(study, None, reason)

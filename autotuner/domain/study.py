@@ -17,9 +17,10 @@ from autotuner.domain.judgement import Counts, Judgement, Verdict
 from autotuner.domain.measurement import Latency, Sample, ServerUse
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.target import Target
+from autotuner.stats import overdispersion
 
-UNKNOWN_DISPERSION = 4.0
-"""Assumed until production has been looked at (see `stats.overdispersion.DEFAULT`)."""
+UNKNOWN_DISPERSION = overdispersion.DEFAULT
+"""Assumed until production has been looked at: the same as when a look at it says too little."""
 
 
 class Phase(StrEnum):
@@ -60,6 +61,10 @@ class TrialKind(StrEnum):
     """One stable replica after its promotion."""
     WATCH = "watch"
     """All stable replicas after the last stage."""
+
+
+IN_PRODUCTION = frozenset({TrialKind.PRODUCTION, TrialKind.STAGE, TrialKind.WATCH})
+"""Kinds whose replicas are measured at production's own weights."""
 
 
 class TrialState(StrEnum):

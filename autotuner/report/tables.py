@@ -10,10 +10,9 @@ from markupsafe import Markup
 from autotuner.domain.benefit import Standing, benefit
 from autotuner.domain.evidence import strictness
 from autotuner.domain.judgement import SLOW_SHARE_OF_ALPHA, Verdict
-from autotuner.domain.procedure import IN_PRODUCTION
 from autotuner.domain.selection import baseline, capacity_per_second
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
-from autotuner.domain.study import Step, Study, Trial, TrialKind, TrialState
+from autotuner.domain.study import IN_PRODUCTION, Step, Study, Trial, TrialKind, TrialState
 from autotuner.domain.titles import KIND_TITLES
 from autotuner.report.series import level_words, shown_step, winner_title
 from autotuner.report.svg import icon

@@ -15,6 +15,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Self
 
+from autotuner.domain.aftermath import DRAIN_LIMIT
 from autotuner.domain.configuration import (
     Configuration,
     ModelConfig,
@@ -24,7 +25,7 @@ from autotuner.domain.configuration import (
 )
 from autotuner.domain.judgement import Counts
 from autotuner.domain.measurement import Latency, Sample, ServerUse, Window, overdue
-from autotuner.domain.procedure import COLD, DRAIN_LIMIT
+from autotuner.domain.procedure import COLD
 from autotuner.domain.ramp import canary_weights, ladder, production_level, warm_up_level
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
 from autotuner.domain.space import search_space

@@ -6,8 +6,9 @@ from itertools import product
 import pytest
 
 from autotuner.domain import procedure
+from autotuner.domain.aftermath import interrupted
 from autotuner.domain.judgement import Verdict
-from autotuner.domain.procedure import TRANSITIONS, advance, interrupted, moved
+from autotuner.domain.procedure import advance
 from autotuner.domain.study import (
     Level,
     Load,
@@ -17,6 +18,7 @@ from autotuner.domain.study import (
     TrialKind,
     TrialState,
 )
+from autotuner.domain.trial_states import TRANSITIONS, moved
 from autotuner.errors import AutotunerError
 from tests.builders import a_configuration, a_sample, at, changed
 from tests.searches import a_step

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from autotuner.adapters.simulated import MetricsFault
+from autotuner.domain.aftermath import aftermath, closed_window, folded
 from autotuner.domain.measurement import edges_around
-from autotuner.domain.procedure import aftermath, closed_window, folded
 from autotuner.domain.study import Outcome, Phase, Study, Trial, TrialKind, TrialState
 from tests.builders import a_budget, a_sample, at
 from tests.closed_loop.endings import TERRIBLE, a_loop, check_ending, trials

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from autotuner.domain.aftermath import settled
 from autotuner.domain.judgement import Verdict
-from autotuner.domain.procedure import advance, settled
+from autotuner.domain.procedure import advance
 from autotuner.domain.study import Load, Outcome, Phase, TrialKind, TrialState
 from tests.builders import a_configuration, a_sample
 from tests.closed_loop.endings import BETTER, a_loop, at, check_ending, served, trials

@@ -12,7 +12,7 @@ import pytest
 from autotuner.adapters.memory_store import MemoryLeases
 from autotuner.controller import LEASE_TTL, Controller
 from autotuner.domain.judgement import Verdict
-from autotuner.domain.procedure import parked_weights, unwatched_weights
+from autotuner.domain.routing import parked_weights, unwatched_weights
 from autotuner.domain.study import Outcome, Phase, Study, TrialKind, TrialState
 from autotuner.errors import Conflict, Unavailable
 from autotuner.ports import Grant
