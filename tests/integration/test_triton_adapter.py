@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+import urllib.request
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,12 +17,14 @@ from autotuner.domain.configuration import Configuration, fingerprint, read_conf
 from autotuner.domain.target import Replica
 from autotuner.errors import Refused, Unavailable
 from autotuner.sandbox.model_repository import write_repository
+from autotuner.sandbox.processes import wait_until
 from autotuner.sandbox.tritonserver import TritonProcess, install
 from autotuner.sandbox.workload import Workload, parse_workload
 from tests.builders import a_target, changed
 
 LIMIT = timedelta(seconds=60)
 FAILING_DELAY, HANGING_DELAY = 111, 222
+INSTANCE_BYTES = 400e6
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +36,7 @@ def workload() -> Workload:
             "max_batch_size": 8,
             "batch_latency_ms": {1: 2, 8: 4},
             "transfer_ms_per_item": 0,
-            "instance_memory_mb": 400,
+            "instance_memory_mb": INSTANCE_BYTES / 1e6,
             "device_memory_mb": 2000,
             "incumbent": {"preferred_batch_size": [4], "max_queue_delay_microseconds": 500},
             "traffic": {"requests_per_second": 10, "arrivals": {"poisson": True}},
@@ -57,7 +61,19 @@ def serving_of(server: TritonProcess) -> TritonServing:
 
 @pytest.fixture
 def serving(server: TritonProcess) -> TritonServing:
-    return serving_of(server)
+    """The server once it has unloaded what the test before left: until then its memory is taken twice."""
+    door = serving_of(server)
+    held = served(door).instance_count * INSTANCE_BYTES
+    wait_until(lambda: used_bytes(server) <= held, within=LIMIT, what="old versions are unloaded")
+    return door
+
+
+def used_bytes(server: TritonProcess) -> float:
+    with urllib.request.urlopen(server.metrics_url, timeout=5) as answer:
+        page = answer.read().decode()
+    found = re.search(r"^emulated_gpu_memory_used_bytes\{[^}]*\} (\S+)$", page, re.MULTILINE)
+    assert found is not None
+    return float(found[1])
 
 
 def served(serving: TritonServing) -> Configuration:
