@@ -77,6 +77,7 @@ def time_for_a_verdict(study: Study, trial: Trial) -> str:
     requests = requests_to_accept(SCREENING, study.dispersion)
     minutes = requests / (rate / len(study.plan.target.replicas)) / 60
     return (
-        f"at {rate:.2g} requests/s the canary's fair share needs about {minutes:.0f} minutes for one verdict "
-        f"({requests} requests) where a level may last {study.plan.pace.step_limit.total_seconds() / 60:.1f}"
+        f"at {rate:.3g} requests/s the canary's fair share needs about {minutes:.0f} minutes for one verdict "
+        f"({requests} requests, slow ones coming in clusters by a factor of {study.dispersion:.3g}) where a level may "
+        f"last {study.plan.pace.step_limit.total_seconds() / 60:.1f}"
     )

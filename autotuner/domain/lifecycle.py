@@ -227,9 +227,10 @@ def _after_baseline(study: Study, trial: Trial, seen: Observation) -> Decision:
     if reason:
         return ending(study, Outcome.KEPT, reason, seen.at)
     if trial.verdict in (Verdict.INCONCLUSIVE, Verdict.VOID) or not trial.steps:
-        return ending(
-            study, Outcome.INCONCLUSIVE, f"the incumbent could not be measured: {trial.reason}", seen.at
-        )
+        text = f"the incumbent could not be measured: {trial.reason}"
+        if trial.verdict is Verdict.INCONCLUSIVE:
+            text += f"; {time_for_a_verdict(study, trial)}"
+        return ending(study, Outcome.INCONCLUSIVE, text, seen.at)
     reason = unlike_production(study, trial)
     if reason:
         return ending(study, Outcome.INCONCLUSIVE, reason, seen.at)

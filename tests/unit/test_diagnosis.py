@@ -29,3 +29,8 @@ def test_an_accept_takes_just_the_requests_that_are_told(levels: Levels, dispers
 
     assert verdict(needed) is Verdict.ACCEPT
     assert verdict(needed - round(dispersion) - 1) is None
+
+
+def test_a_verdict_takes_longer_the_more_slow_requests_cluster() -> None:
+    independent, clustered = (requests_to_accept(SCREENING, factor) for factor in (1.0, 20.0))
+    assert clustered == pytest.approx(20 * independent, rel=0.01)
