@@ -7,7 +7,6 @@ incumbent's baseline may have been unlucky. Both are measured again, and only a 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.observation import Decision, Observation
@@ -75,7 +74,7 @@ def _after_winner(study: Study, trial: Trial, seen: Observation) -> Decision:
     needed = _top(before) * (1.0 + gain) if before and by_capacity(study, winner) else 0.0
     today = min(production_level(study.plan).share, _top(winner))
     if trial.verdict is not Verdict.ACCEPT or _top(trial) < max(needed, today):
-        return _next_winner(study, f"not confirmed: {trial.reason}", seen.at)
+        return _next_winner(study, f"not confirmed: {trial.reason}", seen)
     incumbent = baseline(study)
     assert incumbent is not None
     levels = _control_levels(study, trial)
@@ -104,7 +103,7 @@ def _after_control(study: Study, control: Trial, seen: Observation) -> Decision:
     else:
         problem = _efficiency_problem(study, confirmed, control)
     if problem:
-        return _next_winner(study, problem, seen.at)
+        return _next_winner(study, problem, seen)
     automatic = study.plan.approval is Approval.AUTOMATIC
     event = "confirmed, approval automatic" if automatic else "confirmed"
     return Decision(entered(study, event, seen.at), None, "the winner is confirmed on fresh data")
@@ -144,24 +143,14 @@ def _efficiency_problem(study: Study, confirmed: Trial, control: Trial) -> str:
     return "" if better else f"not confirmed on fresh data: {text}"
 
 
-def _next_winner(study: Study, why: str, at: datetime) -> Decision:
+def _next_winner(study: Study, why: str, seen: Observation) -> Decision:
     """Give the next best candidate its chance, or keep the incumbent."""
     assert study.winner is not None
     study = replace(study, rejected_winners=(*study.rejected_winners, study.winner), winner=None)
     choice = choose(study)
     if choice.trial is None or len(study.rejected_winners) >= MAX_WINNERS:
-        return ending(study, Outcome.KEPT, f"{why}; {choice.reason}", at)
+        return ending(study, Outcome.KEPT, f"{why}; {choice.reason}", seen.at)
     trial = choice.trial
     study = replace(study, winner=trial.number)
-    canary = (study.plan.target.canary.name,)
-    levels = _winner_levels(study, trial)
-    again = Trial(
-        len(study.trials),
-        TrialKind.CONFIRMATION,
-        canary,
-        trial.configuration,
-        levels,
-        TrialState.PROPOSED,
-        at,
-    )
-    return Decision(begin(study, again), None, f"{why}; next: {trial.configuration.describe()}")
+    text = f"{why}; next: {trial.configuration.describe()}"
+    return _measure(study, seen, TrialKind.CONFIRMATION, trial, _winner_levels(study, trial), text)

@@ -19,7 +19,7 @@ from autotuner.domain.dispersion import with_learnt_dispersion
 from autotuner.domain.evidence import NONE
 from autotuner.domain.judgement import Counts, Verdict
 from autotuner.domain.measurement import edges_around
-from autotuner.domain.observation import ActionResult, Decision, Observation
+from autotuner.domain.observation import ActionResult, Decision, Observation, acting
 from autotuner.domain.phases import ending, entered
 from autotuner.domain.ramp import affordable, fair_share, ladder, reserve_requests, warm_up_level
 from autotuner.domain.selection import choose
@@ -28,7 +28,6 @@ from autotuner.domain.study import (
     Incumbent,
     Level,
     Outcome,
-    Pending,
     Phase,
     Propose,
     Restore,
@@ -255,8 +254,7 @@ def _search(study: Study, seen: Observation) -> Decision:
     if stop:
         return _searched(study, stop, seen.at)
     number = len(study.trials)
-    study = replace(study, pending=Pending(Propose(number), seen.at))
-    return Decision(study, Propose(number), f"ask for configuration {number}")
+    return acting(study, Propose(number), seen.at, f"ask for configuration {number}")
 
 
 def _search_is_over(study: Study) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from autotuner.domain.measurement import Sample
-from autotuner.domain.study import Action, Proposal, Study, Wish
+from autotuner.domain.study import Action, Pending, Proposal, Study, Wish
 
 
 @dataclass(frozen=True)
@@ -46,3 +46,8 @@ class Decision:
     action: Action | None
     reason: str
     look_after: timedelta = timedelta(0)
+
+
+def acting(study: Study, action: Action, at: datetime, reason: str) -> Decision:
+    """Return the decision to do `action`: the intention is part of the study before anything is done."""
+    return Decision(replace(study, pending=Pending(action, at)), action, reason)

@@ -27,7 +27,7 @@ from autotuner.domain.evidence import (
 )
 from autotuner.domain.judgement import Judgement, Verdict
 from autotuner.domain.measurement import Sample
-from autotuner.domain.observation import ActionResult, Decision, Observation
+from autotuner.domain.observation import ActionResult, Decision, Observation, acting
 from autotuner.domain.ramp import affordable
 from autotuner.domain.routing import level_weights, next_level, no_stand_in, parked_weights, retreat_weights
 from autotuner.domain.study import (
@@ -35,7 +35,6 @@ from autotuner.domain.study import (
     Level,
     Load,
     OpenWindow,
-    Pending,
     SetWeights,
     Study,
     Trial,
@@ -65,10 +64,6 @@ def _hold(study: Study, reason: str) -> Decision:
     return Decision(study, None, reason, study.plan.pace.look_interval)
 
 
-def _act(study: Study, action: Load | SetWeights, seen: Observation, reason: str) -> Decision:
-    return Decision(replace(study, pending=Pending(action, seen.at)), action, reason)
-
-
 def _apply(study: Study, trial: Trial, seen: Observation) -> Decision:
     """Put the configuration on every replica under test, one at a time, with no traffic on it."""
     incumbent = incumbent_of(study)
@@ -94,10 +89,10 @@ def _apply(study: Study, trial: Trial, seen: Observation) -> Decision:
             return _unapplied(
                 study, trial, seen.at, f"{replica} did not take the configuration in time", Verdict.VOID
             )
-        return _act(
+        return acting(
             study,
             Load(replica, trial.configuration),
-            seen,
+            seen.at,
             f"load {trial.configuration.describe()} on {replica}",
         )
     if trial.kind not in IN_PRODUCTION:
@@ -117,7 +112,7 @@ def _stands_alone(study: Study, trial: Trial, seen: Observation) -> Decision | N
         return None
     weights = dict(incumbent_of(study).weights)
     if seen.weights is not None and dict(seen.weights) != weights:
-        return _act(study, SetWeights(weights), seen, f"production's own weights: {why}")
+        return acting(study, SetWeights(weights), seen.at, f"production's own weights: {why}")
     return _blocked(study, trial, seen, why)
 
 
@@ -127,7 +122,7 @@ def _empty(study: Study, trial: Trial, seen: Observation, replica: str) -> Decis
         return _blocked(study, trial, seen, f"gateway: {seen.faults.get('gateway', 'no answer')}")
     parked = parked_weights(study, trial)
     if dict(seen.weights) != parked:
-        return _act(study, SetWeights(parked), seen, f"take the traffic off {replica}")
+        return acting(study, SetWeights(parked), seen.at, f"take the traffic off {replica}")
     counters = seen.sample.gateway.get(replica) if seen.sample else None
     waiting = counters.sent - counters.ended if counters else 0
     since = trial.draining_since or seen.at
@@ -174,7 +169,7 @@ def _route(study: Study, trial: Trial, seen: Observation) -> Decision:
         )
     name = "warm up with" if level.number < 0 else f"level {level.number + 1} of {len(trial.levels)}:"
     text = f"{name} {level.share:.0%} of the requests on {', '.join(trial.replicas)}"
-    return _act(study, SetWeights(weights), seen, text)
+    return acting(study, SetWeights(weights), seen.at, text)
 
 
 def _unaffordable(study: Study, trial: Trial, level: Level, seen: Observation) -> Decision:
@@ -340,13 +335,13 @@ def _leave(study: Study, trial: Trial, seen: Observation, reason: str) -> Decisi
     """Take the traffic off the replicas under test at once."""
     trial = replace(trial, reason=reason)
     action = SetWeights(retreat_weights(study, trial, seen))
-    return _act(with_trial(study, trial), action, seen, reason)
+    return acting(with_trial(study, trial), action, seen.at, reason)
 
 
 def _retreat(study: Study, trial: Trial, seen: Observation) -> Decision:
     wanted = retreat_weights(study, trial, seen)
     if seen.weights is None or dict(seen.weights) != wanted:
-        return _act(study, SetWeights(wanted), seen, f"take the traffic off {', '.join(trial.replicas)}")
+        return acting(study, SetWeights(wanted), seen.at, f"take the traffic off {', '.join(trial.replicas)}")
     return Decision(with_trial(study, _withdrawn(trial, seen.at)), None, trial.reason)
 
 

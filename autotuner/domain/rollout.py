@@ -13,7 +13,7 @@ from dataclasses import replace
 from autotuner.domain.aftermath import folded, settled
 from autotuner.domain.configuration import Configuration, fingerprint, with_configuration
 from autotuner.domain.judgement import Verdict
-from autotuner.domain.observation import ActionResult, Decision, Observation
+from autotuner.domain.observation import ActionResult, Decision, Observation, acting
 from autotuner.domain.phases import ending, entered
 from autotuner.domain.ramp import canary_weights, production_share, relieved_weights
 from autotuner.domain.study import (
@@ -21,7 +21,6 @@ from autotuner.domain.study import (
     Level,
     Load,
     Outcome,
-    Pending,
     Restore,
     SetWeights,
     Study,
@@ -110,14 +109,14 @@ def restore(study: Study, seen: Observation) -> Decision:
     late, given_up = _lateness(study, seen)
     wanted = _weights_while(study, incumbent, [] if late else wrong, wrong, seen)
     if seen.weights is not None and dict(seen.weights) != wanted and not given_up:
-        return _act(study, SetWeights(wanted), seen, "give production its traffic back")
+        return acting(study, SetWeights(wanted), seen.at, "give production its traffic back")
     if late:
         return _ended(study, seen, "; ".join(_unrestored(study, seen, wrong, wanted)))
     for name in wrong:
         if name in seen.fingerprints:
             return _restore_replica(study, name, seen)
     if seen.weights is None:
-        return _act(study, SetWeights(wanted), seen, "give production its traffic back")
+        return acting(study, SetWeights(wanted), seen.at, "give production its traffic back")
     if wrong:
         waiting = ", ".join(f"{name} ({seen.faults.get(name, 'no answer')})" for name in wrong)
         return Decision(study, None, f"waiting to restore {waiting}", study.plan.pace.look_interval)
@@ -182,12 +181,8 @@ def _right(study: Study, incumbent: Incumbent, name: str, seen: Observation) -> 
 def _restore_replica(study: Study, name: str, seen: Observation) -> Decision:
     winner = winning_configuration(study)
     if study.intended is Outcome.PROMOTED and winner is not None:
-        return _act(study, Load(name, winner), seen, f"put the winner on {name}")
-    return _act(study, Restore(name), seen, f"put the incumbent back on {name}")
-
-
-def _act(study: Study, action: SetWeights | Load | Restore, seen: Observation, reason: str) -> Decision:
-    return Decision(replace(study, pending=Pending(action, seen.at)), action, reason)
+        return acting(study, Load(name, winner), seen.at, f"put the winner on {name}")
+    return acting(study, Restore(name), seen.at, f"put the incumbent back on {name}")
 
 
 def restored(study: Study, result: ActionResult) -> Decision:
