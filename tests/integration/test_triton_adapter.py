@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import time
-import urllib.request
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +19,7 @@ from autotuner.sandbox.processes import wait_until
 from autotuner.sandbox.tritonserver import TritonProcess, install
 from autotuner.sandbox.workload import Workload, parse_workload
 from tests.builders import a_target, changed
+from tests.integration.server_metrics import metric
 
 LIMIT = timedelta(seconds=60)
 FAILING_DELAY, HANGING_DELAY = 111, 222
@@ -64,16 +63,12 @@ def serving(server: TritonProcess) -> TritonServing:
     """The server once it has unloaded what the test before left: until then its memory is taken twice."""
     door = serving_of(server)
     held = served(door).instance_count * INSTANCE_BYTES
-    wait_until(lambda: used_bytes(server) <= held, within=LIMIT, what="old versions are unloaded")
+    wait_until(
+        lambda: metric(server, "emulated_gpu_memory_used_bytes") <= held,
+        within=LIMIT,
+        what="old versions are unloaded",
+    )
     return door
-
-
-def used_bytes(server: TritonProcess) -> float:
-    with urllib.request.urlopen(server.metrics_url, timeout=5) as answer:
-        page = answer.read().decode()
-    found = re.search(r"^emulated_gpu_memory_used_bytes\{[^}]*\} (\S+)$", page, re.MULTILINE)
-    assert found is not None
-    return float(found[1])
 
 
 def served(serving: TritonServing) -> Configuration:

@@ -6,7 +6,6 @@ import copy
 import http.client
 import json
 import os
-import re
 import signal
 import statistics
 import subprocess
@@ -33,6 +32,7 @@ from autotuner.sandbox.tritonserver import (
     install,
 )
 from autotuner.sandbox.workload import Workload, load_workload, parse_workload
+from tests.integration.server_metrics import metric
 
 SOON = timedelta(seconds=15)
 REPOSITORY = Path(__file__).parents[2]
@@ -123,15 +123,6 @@ def instances(count: int) -> Callable[[dict[str, Any]], object]:
 
 def delay(microseconds: int) -> Callable[[dict[str, Any]], object]:
     return lambda config: config["dynamic_batching"].update(max_queue_delay_microseconds=microseconds)
-
-
-def metric(server: TritonProcess, name: str) -> float:
-    connection = http.client.HTTPConnection(HOST, server.ports.metrics, timeout=5)
-    with closing(connection):
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-    found = re.search(rf"^{name}\{{.*\}} (\S+)$", text, re.MULTILINE)
-    return float(found.group(1)) if found else float("nan")
 
 
 def memory_settles_at(server: TritonProcess, megabytes: float) -> None:
