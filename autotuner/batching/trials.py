@@ -77,10 +77,14 @@ class Measured:
 
 @dataclass(frozen=True)
 class Tried:
-    """One trial: a setting and the load levels measured with it, lowest rate first."""
+    """One trial: a setting and the load levels measured with it, lowest rate first.
+
+    risk: the probability of a violation that was accepted when the setting was proposed, 0 to 1.
+    """
 
     setting: Setting
     levels: tuple[Measured, ...]
+    risk: float = 0.0
 
 
 class Aim(StrEnum):

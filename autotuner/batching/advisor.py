@@ -1,0 +1,227 @@
+"""Which setting to try next, and which to keep: the best one that is very probably within the ceiling.
+
+The first trial is the incumbent. Then the setting with the largest expected gain among those whose probability of a
+violation fits into what is left of the study's risk; or, where only several instances could pay and nobody knows how
+they disturb one another, the mildest setting that would show it. Nothing safe promises enough: the search is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autotuner.batching.forecast import Forecast, Forecaster, with_risk
+from autotuner.batching.trials import Advice, Aim, History, Problem, Setting, Tried
+
+RISK_A_STUDY = 0.15
+"""Sum of the probabilities of a violation that a study may accept."""
+
+RISK_A_TRIAL = 0.05
+LIMIT = 1.01
+"""A violation is a p99 above this multiple of the ceiling."""
+
+FIRST_DELAY_MARGIN = 0.92
+"""Share of the ceiling that the mean p99 may reach before any setting with a delay was tried."""
+
+PROBE_MARGIN = 0.94
+"""Share of the ceiling that the probe of interference may reach under the worst explanation."""
+
+LEAST_GAIN = 0.015
+"""Expected relative gain below which no further trial is worth its traffic."""
+
+INSTANCE_COST = 0.004
+"""What an instance more must bring, relative; a tie goes to fewer."""
+
+SHORTLIST = {Aim.EFFICIENCY: 40, Aim.CAPACITY: 18}
+DELAY_STRIDE = 4
+"""Every so-manieth delay is looked at first where capacity leads: at saturation the delay is nearly inert."""
+
+CHOICE_RISK = 0.06
+CHOICE_LIMIT = 1.02
+
+
+def advise(problem: Problem, history: History) -> Advice:
+    """Return the next setting to try and why; no setting when nothing safe promises enough.
+
+    A pure function: the same problem and history give the same advice.
+    """
+    if not history:
+        return Advice(problem.incumbent, "the incumbent first: what everything is compared with")
+    forecaster = Forecaster(problem, history)
+    if not forecaster.members:
+        return Advice(None, "no trial has measured batches yet: nothing can be predicted")
+    return _Search(forecaster).advice()
+
+
+def choose(problem: Problem, history: History) -> Setting:
+    """Return the setting to keep: the best measured one that is within the ceiling beyond reasonable doubt.
+
+    The incumbent where no other qualifies.
+    """
+    forecaster = Forecaster(problem, history)
+    good = [trial for trial in history if trial.setting != problem.incumbent and _held(trial, problem)]
+    if not forecaster.members:
+        return problem.incumbent
+    rated = []
+    for trial in [t for t in history if t.setting == problem.incumbent] + good:
+        forecast = forecaster.forecast(trial.setting)
+        forecast = with_risk(forecast, forecaster.cliff(trial.setting))
+        sure = (
+            forecast.log_p99 <= np.log(problem.ceiling_seconds)
+            and forecast.violation(CHOICE_LIMIT * problem.ceiling_seconds) <= CHOICE_RISK
+        )
+        if sure or trial.setting == problem.incumbent:
+            value = _measured_value(trial, problem, forecast)
+            rated.append((round(value - INSTANCE_COST * trial.setting.instances, 6), trial.setting))
+    if not rated:
+        return problem.incumbent
+    return max(rated, key=lambda found: (found[0], [-part for part in found[1].complexity()]))[1]
+
+
+def _held(trial: Tried, problem: Problem) -> bool:
+    """Whether today's level was accepted with a measured p99 within the ceiling."""
+    first = trial.levels[0] if trial.levels else None
+    return bool(
+        first
+        and first.accepted
+        and (first.p99_seconds is None or first.p99_seconds <= problem.ceiling_seconds)
+    )
+
+
+def _measured_value(trial: Tried, problem: Problem, forecast: Forecast) -> float:
+    """What the trial reached, as `Forecast.value` is given; the forecast where nothing was measured."""
+    if problem.aim is Aim.CAPACITY:
+        accepted = [level.rate_per_second for level in trial.levels if level.accepted]
+        return float(np.log(accepted[-1])) if accepted else float(np.log(problem.rates[0])) - 0.7
+    busy = trial.levels[0].busy_seconds_per_inference if trial.levels else None
+    return -float(np.log(busy)) if busy else forecast.value
+
+
+@dataclass
+class _Search:
+    forecaster: Forecaster
+
+    @property
+    def problem(self) -> Problem:
+        return self.forecaster.problem
+
+    @property
+    def history(self) -> History:
+        return self.forecaster.history
+
+    def advice(self) -> Advice:
+        forecasts = self._forecasts()
+        best = self._best_so_far()
+        left = max(0.0, RISK_A_STUDY - sum(trial.risk for trial in self.history))
+        allowed = min(RISK_A_TRIAL, left)
+        safe = [f for f in forecasts if self._risk(f) <= allowed and self._mild(f)]
+        chosen = max(safe, key=lambda f: self._rank(f, best), default=None)
+        gain = chosen.value - best if chosen else 0.0
+        probe = self._probe(forecasts, best, max(gain, 0.0))
+        if probe is not None:
+            return self._said(probe, best, "shows how instances disturb one another")
+        if chosen is not None and self._gain(chosen, best) > LEAST_GAIN:
+            return self._said(chosen, best, "largest expected gain among the safe settings")
+        why = f"nothing safe promises more than {LEAST_GAIN:.1%}"
+        return Advice(None, f"{why}: {len(safe)} of {len(forecasts)} promising settings are safe")
+
+    # ---- candidates
+
+    def _forecasts(self) -> list[Forecast]:
+        """Forecasts of the most promising untried settings, within the ceiling or nearly."""
+        tried = {trial.setting for trial in self.history}
+        left = tuple(s for s in self.problem.candidates if s not in tried)
+        kept = self._shortlist(left)
+        cliffs = self.forecaster.cliff
+        return [with_risk(self.forecaster.forecast(s), cliffs(s)) for s in kept]
+
+    def _shortlist(self, left: tuple[Setting, ...]) -> list[Setting]:
+        count = SHORTLIST[self.problem.aim]
+        if self.problem.aim is Aim.CAPACITY:
+            delays = sorted({s.delay_seconds for s in left})
+            coarse = set(delays[::DELAY_STRIDE])
+            left = tuple(s for s in left if s.delay_seconds in coarse)
+        rated = sorted(
+            (
+                (round(p99, 9), round(value - INSTANCE_COST * s.instances, 6), s)
+                for s, (p99, value) in zip(left, self.forecaster.rough(left), strict=True)
+            ),
+            key=lambda found: (-found[1], found[2].complexity(), found[2]),
+        )
+        ceiling = self.problem.ceiling_seconds
+        near = [s for p99, _, s in rated if p99 <= 1.1 * ceiling][: count // 2]
+        safe = [s for p99, _, s in rated if p99 <= 0.9 * ceiling][: count // 2]
+        mild = self._mildest(left)
+        return list(dict.fromkeys([*near, *safe, *mild]))
+
+    def _mildest(self, left: Sequence[Setting]) -> list[Setting]:
+        """Settings of one instance more than any tried one, without a long delay: candidates for the probe."""
+        most = max(trial.setting.instances for trial in self.history)
+        more = [s for s in left if s.instances == most + 1]
+        return sorted(more, key=lambda s: (s.delay_seconds, len(s.preferred), -s.cap))[:4]
+
+    # ---- judging forecasts
+
+    def _best_so_far(self) -> float:
+        """The best value of a tried setting that held, by forecast, so that both sides err alike."""
+        held = [t for t in self.history if _held(t, self.problem) or t.setting == self.problem.incumbent]
+        return max((self.forecaster.forecast(t.setting).value for t in held), default=-np.inf)
+
+    def _risk(self, forecast: Forecast) -> float:
+        return forecast.violation(LIMIT * self.problem.ceiling_seconds)
+
+    def _mild(self, forecast: Forecast) -> bool:
+        """Whether a first delay keeps its distance: how delays work here has not been seen yet."""
+        delayed = any(trial.setting.delay_seconds > 0 for trial in self.history)
+        if delayed or forecast.setting.delay_seconds == 0:
+            return True
+        return forecast.log_p99 <= np.log(FIRST_DELAY_MARGIN * self.problem.ceiling_seconds)
+
+    def _gain(self, forecast: Forecast, best: float) -> float:
+        extra = forecast.setting.instances - self.problem.incumbent.instances
+        return forecast.value - best - INSTANCE_COST * max(0, extra)
+
+    def _rank(self, forecast: Forecast, best: float) -> tuple[float, list[int]]:
+        within = 1.0 - forecast.violation(self.problem.ceiling_seconds)
+        return round(within * self._gain(forecast, best), 6), [
+            -part for part in forecast.setting.complexity()
+        ]
+
+    def _probe(self, forecasts: list[Forecast], best: float, gain: float) -> Forecast | None:
+        """The mildest setting with one instance more, where more instances could beat what is safe without."""
+        if max(trial.setting.instances for trial in self.history) > 1:
+            return None
+        several = [f for f in forecasts if f.setting.instances > 1]
+        hope = max((f.value + f.value_spread - best for f in several), default=0.0)
+        if hope <= gain + LEAST_GAIN:
+            return None
+        limit = np.log(PROBE_MARGIN * self.problem.ceiling_seconds)
+        mild = [f for f in several if f.setting.instances == 2 and f.log_p99 + 1.64 * f.spread <= limit]
+        return max(
+            mild, key=lambda f: (round(f.value, 6), [-p for p in f.setting.complexity()]), default=None
+        )
+
+    def _said(self, forecast: Forecast, best: float, why: str) -> Advice:
+        p99_ms = np.exp(forecast.log_p99) * 1e3
+        low, high = (np.exp(forecast.log_p99 + sign * 1.64 * forecast.spread) * 1e3 for sign in (-1, 1))
+        predicted = {
+            "p99_ms": round(float(p99_ms), 3),
+            "p99_low_ms": round(float(low), 3),
+            "p99_high_ms": round(float(high), 3),
+            "gain": round(float(np.expm1(forecast.value - best)), 4),
+            "violation_probability": round(self._risk(forecast), 5),
+            "mean_batch": round(forecast.mean_batch, 3),
+            "utilisation": round(forecast.utilisation, 4),
+        }
+        return Advice(
+            forecast.setting,
+            f"{why}: p99 of {p99_ms:.0f} ms expected ({low:.0f}–{high:.0f}), gain {predicted['gain']:.1%}",
+            predicted,
+        )
+
+
+def record(advice: Advice, trial: Tried) -> Tried:
+    """Return the trial with the risk that the advice accepted for it."""
+    return replace(trial, risk=advice.predicted.get("violation_probability", 0.0))

@@ -1,0 +1,15 @@
+"""The one door to numba: functions of arrays, compiled at their first call and kept on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(function: Function) -> Function:
+    """Return `function` compiled without Python objects. Results do not depend on the machine: no fast-math."""
+    return cast("Function", numba.njit(cache=True, nogil=True)(function))

@@ -1,0 +1,253 @@
+"""Forecasts of settings: the ensemble's outlooks, corrected by what trials deviated, with honest bands.
+
+Everything is drawn with common random numbers from the problem's seed, so that settings are compared on the same
+traffic and the same history always gives the same forecast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.special import ndtr
+
+from autotuner.batching.arrivals import Intensity, draw, learn
+from autotuner.batching.correction import Correction, fit
+from autotuner.batching.ensemble import LEAST_REQUESTS, REPLAYED, Member, explain
+from autotuner.batching.outlook import Outlook, look, slower
+from autotuner.batching.trials import Aim, Floats, History, Measured, Problem, Setting
+
+PRECISE = 16_000
+ROUGH = 3_000
+"""Requests simulated for a forecast, and to choose what is worth one."""
+
+REPLAYS = 3
+UNSEEN_SPREAD = 0.25
+"""Standard deviation of log p99 if all compute time lay in batches larger than any that was seen."""
+
+LEAST_SPREAD = 0.02
+BEYOND = 1.3
+"""Rates are followed up to where p99 exceeds the ceiling this many times."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is expected of a setting.
+
+    log_p99, spread: mean and standard deviation of the logarithm of p99 (seconds) at today's rate. value: what is
+    maximised, as a logarithm: of the capacity in requests per second, or of inferences per device second;
+    value_spread: its standard deviation. p99_by_rate: mean p99 in seconds at each rate looked at.
+    """
+
+    setting: Setting
+    log_p99: float
+    spread: float
+    value: float
+    value_spread: float
+    mean_batch: float
+    utilisation: float
+    p99_by_rate: tuple[float, ...] = ()
+
+    def violation(self, limit_seconds: float) -> float:
+        """Probability that p99 at today's rate is above `limit_seconds`."""
+        return float(ndtr((self.log_p99 - np.log(limit_seconds)) / self.spread))
+
+
+@dataclass
+class Forecaster:
+    """All that a history says about a problem; forecasts are computed when asked for."""
+
+    problem: Problem
+    history: History
+    _arrivals: dict[tuple[float, int], Floats] = field(default_factory=dict)
+
+    @cached_property
+    def members(self) -> tuple[Member, ...]:
+        """Explanations of the trials so far; none before anything was measured."""
+        return explain(self.history, self.problem.seed)
+
+    @cached_property
+    def intensity(self) -> Intensity:
+        """The recorded traffic's rate over time."""
+        return learn(self.problem.arrivals)
+
+    @cached_property
+    def factors(self) -> list[Floats]:
+        """Batch-time factors of each member."""
+        return [
+            member.noise.factors(np.random.default_rng((self.problem.seed, 7, number)))
+            for number, member in enumerate(self.members)
+        ]
+
+    def arrivals(self, rate: float, count: int) -> Floats:
+        """Return `count` arrivals at `rate`, the same at every call."""
+        key = (rate, count)
+        if key not in self._arrivals:
+            rng = np.random.default_rng((self.problem.seed, 11, count))
+            self._arrivals[key] = draw(self.intensity, rate, count, rng)
+        return self._arrivals[key]
+
+    # ---- correction
+
+    @cached_property
+    def correction(self) -> Correction:
+        """What the trials deviated from their replays."""
+        rows = [
+            self._residual(trial.setting, level, number)
+            for number, trial in enumerate(self.history)
+            for level in _telling(trial.levels)
+            if self.members and level.p99_seconds is not None
+        ]
+        if not rows:
+            empty = np.zeros(0)
+            return fit(np.zeros((0, 5)), empty, empty)
+        features, residuals, noise = zip(*rows, strict=True)
+        return fit(np.array(features), np.array(residuals), np.array(noise))
+
+    def _residual(self, setting: Setting, level: Measured, number: int) -> tuple[Floats, float, float]:
+        """Features, log observed over replayed p99, and the variance that the window's own chance gives it."""
+        arrivals = level.arrivals[: 2 * REPLAYED]
+        replays = []
+        for replay in range(REPLAYS):
+            rng = np.random.default_rng((self.problem.seed, 13, number, replay))
+            replays.append(
+                look(self.members, setting, arrivals, [m.noise.factors(rng) for m in self.members])
+            )
+        logs = np.array([outlook.log_p99 for outlook in replays])
+        assert level.p99_seconds is not None
+        noise = float(logs.var(ddof=1)) * (1.0 + 1.0 / REPLAYS) + 0.01**2 + 1.0 / max(level.total, 1)
+        features = replays[0].features(setting, self.problem.ceiling_seconds)
+        return features, float(np.log(level.p99_seconds) - logs.mean()), noise
+
+    # ---- forecasts
+
+    def rough(self, settings: tuple[Setting, ...]) -> list[tuple[float, float]]:
+        """Return (p99 seconds at today's rate, value) of each setting, by the heaviest members on little traffic."""
+        members, factors = self._two()
+        found = []
+        for setting in settings:
+            today = look(members, setting, self.arrivals(self.problem.rates[0], ROUGH), factors)
+            p99 = float(np.exp(today.log_p99))
+            if self.problem.aim is Aim.EFFICIENCY or p99 > 1.2 * self.problem.ceiling_seconds:
+                found.append((p99, -float(np.log(today.mean(today.busy_seconds)))))
+            else:
+                found.append((p99, float(np.log(self._rough_capacity(setting, members, factors)))))
+        return found
+
+    def _two(self) -> tuple[tuple[Member, ...], list[Floats]]:
+        """The heaviest member and the heaviest one of another law."""
+        first = self.members[0]
+        other = next((i for i, m in enumerate(self.members) if m.device.law is not first.device.law), None)
+        kept = [0] if other is None else [0, other]
+        return tuple(self.members[i] for i in kept), [self.factors[i] for i in kept]
+
+    def _rough_capacity(self, setting: Setting, members: tuple[Member, ...], factors: list[Floats]) -> float:
+        """Highest rate within the ceiling by bisection, interpolated between the two levels around it."""
+        rates, ceiling = self.problem.rates, np.log(self.problem.ceiling_seconds)
+        low, high, known = 0, len(rates), {}
+        while high - low > 1:
+            middle = (low + high) // 2
+            outlook = look(members, setting, self.arrivals(rates[middle], ROUGH), factors)
+            known[middle] = outlook.log_p99
+            low, high = (middle, high) if outlook.log_p99 <= ceiling else (low, middle)
+        if high == len(rates) or low not in known:
+            return rates[low]
+        inside = (ceiling - known[low]) / max(known[high] - known[low], 1e-9)
+        return float(rates[low] * (rates[high] / rates[low]) ** inside)
+
+    def forecast(self, setting: Setting) -> Forecast:
+        """Return the corrected forecast of a setting. There must be members."""
+        today = self._outlook(setting, self.problem.rates[0])
+        mean, spread = self._corrected(setting, today)
+        if self.problem.aim is Aim.EFFICIENCY:
+            busy = np.log(today.busy_seconds)
+            value, value_spread = (
+                -today.mean(busy),
+                float(np.sqrt(today.mean((busy - today.mean(busy)) ** 2))),
+            )
+            curve: tuple[float, ...] = (float(np.exp(mean)),)
+        else:
+            value, value_spread, curve = self._capacity(setting, today)
+        return Forecast(
+            setting,
+            mean,
+            spread,
+            value,
+            value_spread,
+            today.mean(today.mean_batch),
+            today.mean(today.utilisation),
+            curve,
+        )
+
+    def _outlook(self, setting: Setting, rate: float) -> Outlook:
+        return look(self.members, setting, self.arrivals(rate, PRECISE), self.factors)
+
+    def _corrected(self, setting: Setting, outlook: Outlook) -> tuple[float, float]:
+        """Mean and standard deviation of log p99, the cliff of saturation and unseen batch sizes included."""
+        features = outlook.features(setting, self.problem.ceiling_seconds)
+        shift, variance = self.correction.at(features[None, :])
+        steep = outlook.mean(np.log(outlook.p993_seconds / outlook.p99_seconds)) / 2.0
+        unseen = UNSEEN_SPREAD * outlook.mean(outlook.unseen)
+        total = variance[0] + outlook.spread**2 + steep**2 + unseen**2 + LEAST_SPREAD**2
+        return outlook.log_p99 + float(shift[0]), float(np.sqrt(total))
+
+    def cliff(self, setting: Setting) -> float:
+        """Return how much log p99 at today's rate rises when the device is a little slower (`outlook.SLOWER`)."""
+        rate, kept = self.problem.rates[0], [0]
+        arrivals = self.arrivals(rate, PRECISE)
+        factors = [self.factors[i] for i in kept]
+        usual = look([self.members[0]], setting, arrivals, factors)
+        worse = look([slower(self.members[0])], setting, arrivals, factors)
+        return worse.log_p99 - usual.log_p99
+
+    def _capacity(self, setting: Setting, today: Outlook) -> tuple[float, float, tuple[float, ...]]:
+        """Mean and standard deviation of log capacity over members and correction, and p99 by rate."""
+        rates, ceiling = self.problem.rates, float(np.log(self.problem.ceiling_seconds))
+        shifts, curve, spreads = [], [], []
+        outlook = today
+        for number, rate in enumerate(rates):
+            outlook = today if number == 0 else self._outlook(setting, rate)
+            mean, spread = self._corrected(setting, outlook)
+            shifts.append(np.log(outlook.p99_seconds) + mean - outlook.log_p99)
+            curve.append(float(np.exp(mean)))
+            spreads.append(spread)
+            if mean > ceiling + np.log(BEYOND):
+                break
+        logs = np.array(shifts)
+        own = np.array(
+            [_crossing(np.log(rates[: len(logs)]), logs[:, i], ceiling) for i in range(logs.shape[1])]
+        )
+        whole = np.log(np.array(curve))
+        band = [
+            _crossing(np.log(rates[: len(whole)]), whole + sign * np.array(spreads), ceiling)
+            for sign in (1.0, -1.0)
+        ]
+        value = today.mean(own)
+        spread = max(abs(band[1] - band[0]) / 2.0, float(np.sqrt(today.mean((own - value) ** 2))))
+        return value, spread, tuple(curve)
+
+
+def _crossing(log_rates: Floats, log_p99: Floats, ceiling: float) -> float:
+    """Logarithm of the rate at which log p99 first exceeds the ceiling, at least a tenth below the first rate."""
+    above = np.nonzero(log_p99 > ceiling)[0]
+    if not len(above):
+        return float(log_rates[-1])
+    first = int(above[0])
+    if first == 0:
+        return float(log_rates[0] - min(0.7, log_p99[0] - ceiling))
+    inside = (ceiling - log_p99[first - 1]) / (log_p99[first] - log_p99[first - 1])
+    return float(log_rates[first - 1] + inside * (log_rates[first] - log_rates[first - 1]))
+
+
+def _telling(levels: tuple[Measured, ...]) -> list[Measured]:
+    """Today's level, and the last accepted and the first other one: what lies next to the ceiling."""
+    usable = [lv for lv in levels if lv.total >= LEAST_REQUESTS and len(lv.arrivals) >= LEAST_REQUESTS]
+    accepted = [lv for lv in usable if lv.accepted]
+    kept = [*usable[:1], *accepted[-1:], *[lv for lv in usable if not lv.accepted][:1]]
+    return list({id(level): level for level in kept}.values())
+
+
+def with_risk(forecast: Forecast, cliff: float) -> Forecast:
+    """Return the forecast with the nearness of saturation in its spread."""
+    return replace(forecast, spread=float(np.hypot(forecast.spread, cliff)))
