@@ -72,6 +72,29 @@ class Conflict(AutotunerError):
         return f"{self.subject}: {self.detail}"
 
 
+class Outdated(Conflict):
+    """A change was asked for of a version that is no longer the newest: read again, then ask again."""
+
+
+class Unauthenticated(AutotunerError):
+    """Nobody is known by what was shown, or nothing was shown: get a valid token. reason: which of these, no more."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"not authenticated: {self.reason}"
+
+
+class Forbidden(AutotunerError):
+    """Who asks is known, and may not: ask somebody who may. reason: one sentence that says what would be needed."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class NotFound(AutotunerError):
     """No such thing is recorded: check the name. kind: what was looked for (`study`); key: by which name."""
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from autotuner.domain.access import Identity, Said, Token
 from autotuner.domain.configuration import ModelConfig
 from autotuner.domain.measurement import Sample
+from autotuner.domain.registration import Registration, Wanted
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Proposal, Study, Wish
 from autotuner.domain.target import Target
@@ -136,6 +138,23 @@ class StudySummary:
     trials: int
 
 
+@dataclass(frozen=True)
+class RequestKey:
+    """What makes repeating a request safe: who asks, the key they chose, and a digest of what they ask for."""
+
+    actor: str
+    key: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class StartedBefore:
+    """What an earlier request of the same key asked for, as a digest, and the study it started."""
+
+    digest: str
+    study_id: str
+
+
 class Leases(Protocol):
     """Who drives which target."""
 
@@ -163,8 +182,15 @@ class Store(Protocol):
     def budgets(self, name: str) -> Sequence[SloBudget]:
         """Return every version of a target's budget, oldest first."""
 
-    def create_study(self, study: Study) -> None:
-        """Record a new study. Raises Conflict when the target has an unfinished one."""
+    def create_study(self, study: Study, key: RequestKey | None = None) -> None:
+        """Record a new study, and under which request key it was asked for.
+
+        Raises Conflict when the target has an unfinished one or the key was used before, Refused when the target is
+        retired.
+        """
+
+    def started_before(self, actor: str, key: str) -> StartedBefore | None:
+        """Return what `actor` started under a request key; None when it was never used."""
 
     def study(self, study_id: str) -> Study:
         """Return a study as it stands. Raises NotFound. The name `latest` means the newest one."""
@@ -202,3 +228,59 @@ class Store(Protocol):
 
     def first_broken_audit(self) -> int | None:
         """Return the number of the first audit record that does not fit the hash chain; None when all fit."""
+
+
+class Registry(Protocol):
+    """What is registered of targets. One call is one transaction. All raise Unavailable.
+
+    mark: what a `Registration` was last seen with; None for whatever it is now, empty for one that must be new.
+    """
+
+    def registration(self, name: str) -> Registration:
+        """Return a target with its newest budget and its defaults, retired or not. Raises NotFound."""
+
+    def register(self, wanted: Wanted, mark: str | None, said: Said) -> Registration:
+        """Create, change or revive a target; a changed budget becomes a new version.
+
+        Raises Outdated when it has changed since `mark`; Conflict when it should be new and is not; NotFound when it
+        should be there and is not; Refused when it is retired; InvalidInput when a budget is loosened without a reason,
+        or a new target has none.
+        """
+
+    def set_budget(self, name: str, slo: SloBudget, version: int, said: Said) -> SloBudget:
+        """Make a new version of a budget, unless it promises the same; returns the version in force.
+
+        Raises Outdated when `version` is not in force any more, NotFound, InvalidInput as `register` does.
+        """
+
+    def retire(self, name: str, mark: str | None, said: Said) -> Registration:
+        """Let no study of a target start any more; nothing changes for one that is retired already.
+
+        Raises NotFound, Outdated, Conflict while a study of it has not ended.
+        """
+
+
+class Tokens(Protocol):
+    """Bearer tokens, known by the digest of their secret. One call is one transaction. All raise Unavailable."""
+
+    def add(self, token: Token, digest: str) -> None:
+        """Record a new token. digest: SHA-256 of its secret, hexadecimal. Raises Conflict when one is known already."""
+
+    def by_digest(self, digest: str) -> Token | None:
+        """Return the token whose secret has this digest, ended or not; None when there is none."""
+
+    def newest(self, limit: int = 100) -> Sequence[Token]:
+        """Return tokens, newest first, ended ones too."""
+
+    def revoke(self, token_id: str, actor: str, reason: str, now: datetime) -> Token:
+        """End a token and return it; one that was ended before stays as it is. Raises NotFound."""
+
+    def note_use(self, token_id: str, now: datetime) -> None:
+        """Record that the token was shown at `now`; nothing happens when it is unknown."""
+
+
+class Issuer(Protocol):
+    """An OpenID Connect issuer whose signed tokens are believed."""
+
+    def identity(self, credential: str) -> Identity:
+        """Return whom a signed JWT stands for. Raises Unauthenticated, Unavailable when its keys cannot be read."""

@@ -15,9 +15,10 @@ from enum import StrEnum
 from typing import Any
 
 from autotuner.bookkeeping.rules import plain
+from autotuner.domain.access import Said, Token
+from autotuner.domain.registration import Registration
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Action, Load, Propose, Restore, Study, Trial, TrialState, Wish
-from autotuner.domain.target import Target
 from autotuner.ports import AuditRecord, JournalEntry
 from autotuner.records import to_record
 
@@ -43,11 +44,14 @@ class AuditAction(StrEnum):
     REPLICA_PROMOTED = "replica_promoted"
     REPLICA_RESTORED = "replica_restored"
     STUDY_ENDED = "study_ended"
+    TARGET_RETIRED = "target_retired"
+    TOKEN_CREATED = "token_created"  # noqa: S105 - the name of an action
+    TOKEN_REVOKED = "token_revoked"  # noqa: S105 - the same
 
 
 @dataclass(frozen=True)
 class AuditLine:
-    """One line to be added to the audit. subject: the name of a target or the id of a study."""
+    """One line to be added to the audit. subject: the name of a target, the id of a study, or `token` and its id."""
 
     at: datetime
     actor: str
@@ -65,25 +69,36 @@ class AuditLine:
         return _hash(previous_hash, self)
 
 
-@dataclass(frozen=True)
-class Said:
-    """Who asked for something, why and when."""
-
-    actor: str
-    reason: str
-    at: datetime
-
-    def line(self, action: AuditAction, subject: str, details: Mapping[str, Any]) -> AuditLine:
-        """Return the audit line for doing it."""
-        return AuditLine(self.at, self.actor, action, subject, self.reason, details)
+def _line(said: Said, action: AuditAction, subject: str, details: Mapping[str, Any]) -> AuditLine:
+    return AuditLine(said.at, said.actor, action, subject, said.reason, details)
 
 
-def target_lines(before: Target | None, target: Target, said: Said) -> tuple[AuditLine, ...]:
-    """Return the lines for saving a target; empty when it is as it was."""
-    if before == target:
+def registration_lines(before: Registration | None, after: Registration, said: Said) -> tuple[AuditLine, ...]:
+    """Return the lines for saving a target and its budget; none for what is as it was."""
+    return (*_target_lines(before, after, said), *_budget_lines_of(before, after, said))
+
+
+def _target_lines(before: Registration | None, after: Registration, said: Said) -> tuple[AuditLine, ...]:
+    if before is not None and before.mark == after.mark:
         return ()
-    details = {"created": before is None, "target": to_record(target)}
-    return (said.line(AuditAction.TARGET_SAVED, target.name, details),)
+    details = {
+        "created": before is None,
+        "revived": before is not None and before.retired_at is not None,
+        "target": to_record(after.target),
+        "study": to_record(after.defaults),
+    }
+    return (_line(said, AuditAction.TARGET_SAVED, after.target.name, details),)
+
+
+def _budget_lines_of(before: Registration | None, after: Registration, said: Said) -> tuple[AuditLine, ...]:
+    return budget_lines(after.target.name, None if before is None else before.slo, after.slo, said)
+
+
+def retire_lines(before: Registration, after: Registration, said: Said) -> tuple[AuditLine, ...]:
+    """Return the lines for retiring a target; empty when it was retired before."""
+    if before.retired_at == after.retired_at:
+        return ()
+    return (_line(said, AuditAction.TARGET_RETIRED, after.target.name, {}),)
 
 
 def budget_lines(
@@ -95,7 +110,7 @@ def budget_lines(
     loosened = before.loosened_fields(budget) if before is not None else ()
     action = AuditAction.BUDGET_LOOSENED if loosened else AuditAction.BUDGET_SET
     details = {"budget": to_record(budget), "loosened_fields": list(loosened)}
-    return (said.line(action, target, details),)
+    return (_line(said, action, target, details),)
 
 
 def start_lines(study: Study) -> tuple[AuditLine, ...]:
@@ -110,12 +125,33 @@ def start_lines(study: Study) -> tuple[AuditLine, ...]:
         "seed": plan.seed,
     }
     said = Said(study.actor, study.reason, study.created_at)
-    return (said.line(AuditAction.STUDY_STARTED, study.id, details),)
+    return (_line(said, AuditAction.STUDY_STARTED, study.id, details),)
 
 
 def wish_lines(study_id: str, wish: Wish, said: Said) -> tuple[AuditLine, ...]:
     """Return the lines for an operator's wish."""
-    return (said.line(AuditAction.WISH_SET, study_id, {"wish": wish.value}),)
+    return (_line(said, AuditAction.WISH_SET, study_id, {"wish": wish.value}),)
+
+
+def token_lines(token: Token) -> tuple[AuditLine, ...]:
+    """Return the lines for a new token."""
+    details = {
+        "actor": token.actor,
+        "scopes": [scope.value for scope in token.scopes],
+        "expires_at": token.expires_at.isoformat(),
+    }
+    said = Said(token.created_by, token.note, token.created_at)
+    return (_line(said, AuditAction.TOKEN_CREATED, token_subject(token.id), details),)
+
+
+def token_revoked_lines(token: Token, said: Said) -> tuple[AuditLine, ...]:
+    """Return the lines for the end of a token before its time."""
+    return (_line(said, AuditAction.TOKEN_REVOKED, token_subject(token.id), {"actor": token.actor}),)
+
+
+def token_subject(token_id: str) -> str:
+    """Return what the audit calls a token; no target and no study is called so."""
+    return f"token {token_id}"
 
 
 def step_lines(before: Study, after: Study, entry: JournalEntry) -> tuple[AuditLine, ...]:

@@ -15,7 +15,7 @@ import typer
 from rich.table import Table
 
 from autotuner.adapters.clock import SystemClock
-from autotuner.cli.answers import configuration_object, ending_object
+from autotuner.answers import configuration_object, ending_object
 from autotuner.cli.exits import Exit, exit_code_of
 from autotuner.cli.invocation import of
 from autotuner.cli.live import Display

@@ -5,7 +5,16 @@ from __future__ import annotations
 from enum import IntEnum
 
 from autotuner.domain.study import Outcome
-from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, Refused, Unavailable
+from autotuner.errors import (
+    AutotunerError,
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    Refused,
+    Unauthenticated,
+    Unavailable,
+)
 
 
 class Exit(IntEnum):
@@ -51,6 +60,8 @@ _ERRORS: tuple[tuple[type[AutotunerError], Exit], ...] = (
     (Conflict, Exit.CONFLICT),
     (NotFound, Exit.NOT_FOUND),
     (Refused, Exit.REFUSED),
+    (Unauthenticated, Exit.REFUSED),
+    (Forbidden, Exit.REFUSED),
 )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from autotuner.cli.answers import study_object, summary_object, trial_object
+from autotuner.answers import study_object, summary_object, trial_object
 from autotuner.cli.evidence import study_text, trial_text
 from autotuner.cli.invocation import Json, of
 from autotuner.domain.study import Study, Trial

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from autotuner.adapters.triton.pbtxt import config_pbtxt, patch
+from autotuner.answers import audit_object
 from autotuner.bookkeeping.rules import LATEST
-from autotuner.cli.answers import audit_object
 from autotuner.cli.exits import Exit
 from autotuner.cli.history import trial_named
 from autotuner.cli.invocation import Json, of

@@ -17,8 +17,8 @@ import typer
 
 from autotuner import __version__
 from autotuner.adapters.clock import SystemClock
+from autotuner.answers import configuration_object
 from autotuner.bootstrap import world_of
-from autotuner.cli.answers import configuration_object
 from autotuner.cli.exits import Exit
 from autotuner.cli.invocation import Json, of, say
 from autotuner.cli.stopping import stopped_by_signals

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from autotuner.answers import slo_object
 from autotuner.bootstrap import Application
-from autotuner.cli.answers import slo_object
 from autotuner.cli.invocation import Json, of, say
 from autotuner.domain.slo import SloBudget
 from autotuner.errors import Unavailable

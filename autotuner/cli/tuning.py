@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
+from autotuner.answers import ending_object
 from autotuner.bootstrap import Application
-from autotuner.cli.answers import ending_object
 from autotuner.cli.evidence import standing_text
 from autotuner.cli.exits import Exit, exit_code_of
 from autotuner.cli.invocation import Json, of

@@ -9,9 +9,16 @@ from datetime import timedelta
 import pytest
 
 from autotuner.adapters.clock import ManualClock
-from autotuner.adapters.memory_store import MemoryLeases, MemoryStore
-from autotuner.adapters.postgres import PostgresLeases, PostgresStore, open_engine, upgrade
-from autotuner.ports import Leases
+from autotuner.adapters.memory_store import MemoryLeases, MemoryRegistry, MemoryStore, MemoryTokens
+from autotuner.adapters.postgres import (
+    PostgresLeases,
+    PostgresRegistry,
+    PostgresStore,
+    PostgresTokens,
+    open_engine,
+    upgrade,
+)
+from autotuner.ports import Leases, Registry, Tokens
 from tests.postgres_server import PostgresServer, empty, rows
 
 
@@ -24,6 +31,8 @@ class Backend:
     """
 
     store: MemoryStore | PostgresStore
+    registry: Registry
+    tokens: Tokens
     new_process: Callable[[], Leases]
     pass_time: Callable[[timedelta], object]
     url: str | None = None
@@ -52,14 +61,27 @@ def postgres(database_url: str) -> Iterator[Backend]:
         seconds = by.total_seconds()
         rows(database_url, f"UPDATE leases SET expires_at = expires_at - make_interval(secs => {seconds})")
 
-    yield Backend(PostgresStore(engine), lambda: PostgresLeases(engine), pass_time, database_url)
+    yield Backend(
+        store=PostgresStore(engine),
+        registry=PostgresRegistry(engine),
+        tokens=PostgresTokens(engine),
+        new_process=lambda: PostgresLeases(engine),
+        pass_time=pass_time,
+        url=database_url,
+    )
     engine.dispose()
 
 
 @pytest.fixture
 def memory() -> Backend:
     store, clock = MemoryStore(), ManualClock()
-    return Backend(store, lambda: MemoryLeases(store, clock), clock.advance)
+    return Backend(
+        store=store,
+        registry=MemoryRegistry(store.memory),
+        tokens=MemoryTokens(store.memory),
+        new_process=lambda: MemoryLeases(store, clock),
+        pass_time=clock.advance,
+    )
 
 
 @pytest.fixture(params=["memory", "postgres"])

@@ -10,9 +10,9 @@ import pytest
 
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.study import Load, Outcome, Pending, Phase, Propose, Restore, SetWeights, Study, Wish
-from autotuner.errors import Conflict
-from autotuner.ports import AuditRecord, Grant, JournalEntry
-from tests.builders import a_budget, a_target, at
+from autotuner.errors import Conflict, InvalidInput
+from autotuner.ports import AuditRecord, Grant, JournalEntry, RequestKey, StartedBefore
+from tests.builders import a_budget, a_plan, a_study, a_target, at
 from tests.contract.conftest import Backend
 from tests.contract.stored import LOOSER, audited, created, granted, registered
 from tests.studies import (
@@ -258,3 +258,40 @@ def test_equal_entries_are_equal_whatever_store_kept_them(memory: Backend, postg
         return list(backend.store.journal(study.id)), audited(backend), backend.store.study(study.id)
 
     assert history(memory) == history(postgres)
+
+
+# -- request keys ------------------------------------------------------------------------------------------
+
+KEY = RequestKey("anna", "night-2026-01-05", "digest of the request")
+
+
+def test_a_request_key_leads_to_the_study_it_started(backend: Backend) -> None:
+    budget = registered(backend)
+
+    backend.store.create_study(a_study(plan=a_plan(slo=budget)), KEY)
+
+    assert backend.store.started_before("anna", KEY.key) == StartedBefore(KEY.digest, "study-1")
+    assert backend.store.started_before("bob", KEY.key) is None
+    assert backend.store.started_before("anna", "another") is None
+
+
+def test_a_request_key_starts_one_study(backend: Backend) -> None:
+    study = a_study(plan=a_plan(slo=registered(backend)))
+    backend.store.create_study(study, KEY)
+    append(backend.store, study, ended(study), granted(backend))
+
+    with pytest.raises(Conflict, match="it started study study-1"):
+        backend.store.create_study(replace(study, id="study-2"), KEY)
+    with pytest.raises(InvalidInput, match="Idempotency-Key"):
+        backend.store.create_study(replace(study, id="study-2"), replace(KEY, digest="another request"))
+
+    assert [each.id for each in backend.store.studies()] == ["study-1"]
+
+
+def test_a_request_that_started_nothing_leaves_its_key_unused(backend: Backend) -> None:
+    study = created(backend)
+
+    with pytest.raises(Conflict, match="vision"):
+        backend.store.create_study(replace(study, id="study-2"), KEY)
+
+    assert backend.store.started_before("anna", KEY.key) is None

@@ -9,7 +9,17 @@ import pytest
 
 from autotuner.cli.exits import MEANINGS, Exit, exit_code_for, exit_code_of
 from autotuner.domain.study import Outcome
-from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, Refused, Unavailable
+from autotuner.errors import (
+    AutotunerError,
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    Outdated,
+    Refused,
+    Unauthenticated,
+    Unavailable,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "exit-codes.md"
 
@@ -38,7 +48,10 @@ def test_every_outcome_has_a_code() -> None:
         (InvalidInput("slo.p99_ms", -1, "above 0"), 2),
         (Unavailable("postgres", "connection refused"), 5),
         (Conflict("study x", "it has already ended"), 6),
+        (Outdated("target vision", "it has changed"), 6),
         (Refused("no"), 7),
+        (Unauthenticated("the token has expired"), 7),
+        (Forbidden("four eyes"), 7),
         (NotFound("study", "x"), 9),
         (AutotunerError("anything else"), 1),
         (ZeroDivisionError("a bug"), 1),

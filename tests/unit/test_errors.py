@@ -4,13 +4,26 @@ import pickle
 
 import pytest
 
-from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, Refused, Unavailable
+from autotuner.errors import (
+    AutotunerError,
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    Outdated,
+    Refused,
+    Unauthenticated,
+    Unavailable,
+)
 
 EXAMPLES = [
     InvalidInput("slo.p99_ms", -5, "a positive number of milliseconds"),
     Unavailable("triton at 127.0.0.1:8000", "connection refused"),
     Refused("loading vision on canary-0 was refused: preferred size above max batch"),
     Conflict("lease of target vision", "expected token 3, found token 4"),
+    Outdated("target vision", "expected 1f, found 2e"),
+    Unauthenticated("the token has expired"),
+    Forbidden("this needs the scope operator"),
     NotFound("study", "7f3a"),
 ]
 
@@ -55,6 +68,11 @@ def test_conflict_says_what_changed_hands() -> None:
     error = Conflict("lease of target vision", "expected token 3, found token 4")
 
     assert str(error) == "lease of target vision: expected token 3, found token 4"
+
+
+def test_who_is_turned_away_learns_why_and_no_more() -> None:
+    assert str(Unauthenticated("the token has expired")) == "not authenticated: the token has expired"
+    assert str(Forbidden("this needs the scope admin")) == "this needs the scope admin"
 
 
 def test_not_found_says_what_was_looked_for() -> None:

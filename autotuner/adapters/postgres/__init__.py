@@ -1,6 +1,6 @@
 """PostgreSQL: the single source of truth. Every query and every table definition is in this package.
 
-`open_engine` makes the connection pool, `PostgresStore` and `PostgresLeases` use it, `upgrade` brings the
+`open_engine` makes the connection pool, the classes named Postgres… use it, `upgrade` brings the
 schema up to date.
 """
 
@@ -9,6 +9,18 @@ from sqlalchemy import Engine
 from autotuner.adapters.postgres.engine import open_engine
 from autotuner.adapters.postgres.lease import PostgresLeases
 from autotuner.adapters.postgres.migrate import downgrade, is_current, upgrade
+from autotuner.adapters.postgres.registry import PostgresRegistry
 from autotuner.adapters.postgres.store import PostgresStore
+from autotuner.adapters.postgres.tokens import PostgresTokens
 
-__all__ = ["Engine", "PostgresLeases", "PostgresStore", "downgrade", "is_current", "open_engine", "upgrade"]
+__all__ = [
+    "Engine",
+    "PostgresLeases",
+    "PostgresRegistry",
+    "PostgresStore",
+    "PostgresTokens",
+    "downgrade",
+    "is_current",
+    "open_engine",
+    "upgrade",
+]

@@ -16,24 +16,37 @@ from sqlalchemy.dialects.postgresql import insert
 from autotuner.adapters.postgres.audit_log import add_lines, first_broken_record, newest_records
 from autotuner.adapters.postgres.engine import transaction
 from autotuner.adapters.postgres.projections import changed_steps, changed_trials
-from autotuner.adapters.postgres.tables import journal, leases, slo_budgets, steps, studies, targets, trials
-from autotuner.bookkeeping.audit import Said, budget_lines, start_lines, step_lines, target_lines, wish_lines
+from autotuner.adapters.postgres.registry import PostgresRegistry, budget_of, retired_since
+from autotuner.adapters.postgres.tables import (
+    journal,
+    leases,
+    request_keys,
+    slo_budgets,
+    steps,
+    studies,
+    trials,
+)
+from autotuner.bookkeeping.audit import start_lines, step_lines, wish_lines
 from autotuner.bookkeeping.rules import (
+    ANY_MARK,
     LATEST,
     aware,
     check_grant,
     check_new_id,
+    check_not_retired,
+    check_request_key,
     check_sequence,
     check_unfinished,
     kept_entry,
-    next_budget,
     plain,
 )
+from autotuner.domain.access import Said
+from autotuner.domain.registration import Wanted
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Phase, Study, Wish
 from autotuner.domain.target import Target
 from autotuner.errors import Conflict, NotFound
-from autotuner.ports import AuditRecord, Grant, JournalEntry, StudySummary
+from autotuner.ports import AuditRecord, Grant, JournalEntry, RequestKey, StartedBefore, StudySummary
 from autotuner.records import from_record, to_record
 
 UNFINISHED_INDEX = "uq_studies_unfinished_target"
@@ -51,43 +64,34 @@ class PostgresStore:
     ) -> SloBudget:
         """Create or change a target; see `ports.Store`."""
         said = Said(actor, reason, aware(now))
-        with transaction(self._engine) as connection:
-            before = _write_target(connection, target, said)
-            current = _newest_budget(connection, target.name)
-            budget = next_budget(current, slo, actor, reason, now)
-            if budget is not current:
-                connection.execute(slo_budgets.insert().values(_budget_row(target.name, current, budget)))
-            add_lines(
-                connection,
-                (*target_lines(before, target, said), *budget_lines(target.name, current, budget, said)),
-            )
-            return budget
+        return PostgresRegistry(self._engine).register(Wanted(target, slo), ANY_MARK, said).slo
 
     def target(self, name: str) -> tuple[Target, SloBudget]:
         """Return a target and its newest budget. Raises NotFound."""
-        with transaction(self._engine) as connection:
-            record = connection.scalar(select(targets.c.record).where(targets.c.name == name))
-            budget = _newest_budget(connection, name)
-            if record is None or budget is None:
-                raise NotFound("target", name)
-            return from_record(Target, record), budget
+        found = PostgresRegistry(self._engine).registration(name)
+        return found.target, found.slo
 
     def budgets(self, name: str) -> Sequence[SloBudget]:
         """Return every version of a target's budget, oldest first. Raises NotFound."""
         query = select(slo_budgets).where(slo_budgets.c.target == name).order_by(slo_budgets.c.version)
         with transaction(self._engine) as connection:
-            found = tuple(_budget(row) for row in connection.execute(query))
+            found = tuple(budget_of(row) for row in connection.execute(query))
         if not found:
             raise NotFound("target", name)
         return found
 
-    def create_study(self, study: Study) -> None:
+    def create_study(self, study: Study, key: RequestKey | None = None) -> None:
         """Record a new study; see `ports.Store`. Raises NotFound for an unknown target or budget version."""
         name, version = study.plan.target.name, study.plan.slo.version
         check_new_id(study.id, known=False)
         try:
             with transaction(self._engine) as connection:
+                if key is not None:
+                    check_request_key(key, _started_before(connection, key.actor, key.key))
                 connection.execute(studies.insert().values(_study_row(study)))
+                check_not_retired(name, retired_since(connection, name))
+                if key is not None:
+                    connection.execute(request_keys.insert().values(_key_row(key, study)))
                 add_lines(connection, start_lines(study))
         except exc.IntegrityError as error:
             violated = getattr(getattr(error.orig, "diag", None), "constraint_name", None) or ""
@@ -95,8 +99,15 @@ class PostgresStore:
                 raise NotFound("target with budget", f"{name} version {version}") from error
             if violated == UNFINISHED_INDEX:
                 raise Conflict(f"target {name}", "another study of it has not ended") from error
+            if key is not None and violated == "pk_request_keys":
+                raise Conflict(f"request {key.key}", "the same request is under way") from error
             check_new_id(study.id, known=True)
             raise
+
+    def started_before(self, actor: str, key: str) -> StartedBefore | None:
+        """Return what `actor` started under a request key; None when it was never used."""
+        with transaction(self._engine) as connection:
+            return _started_before(connection, actor, key)
 
     def study(self, study_id: str) -> Study:
         """Return a study as it stands. Raises NotFound. The name `latest` means the newest one."""
@@ -215,65 +226,6 @@ def _one(connection: Connection, study_id: str, column: Any, *, lock: bool = Fal
     return row
 
 
-def _write_target(connection: Connection, target: Target, said: Said) -> Target | None:
-    """Write a target unless it is as it was, and return it as it was. Its row stays locked until the commit."""
-    row = {
-        "name": target.name,
-        "model": target.model,
-        "objective": target.objective.value,
-        "record": to_record(target),
-        "created_at": said.at,
-        "changed_at": said.at,
-        "changed_by": plain(said.actor),
-    }
-    created = insert(targets).values(row).on_conflict_do_nothing().returning(targets.c.name)
-    if connection.scalar(created) is not None:
-        return None
-    here = targets.c.name == target.name
-    record = connection.scalar(select(targets.c.record).where(here).with_for_update(key_share=True))
-    before: Target = from_record(Target, record)
-    if before != target:
-        del row["created_at"]
-        connection.execute(update(targets).where(here).values(row))
-    return before
-
-
-def _newest_budget(connection: Connection, name: str) -> SloBudget | None:
-    query = select(slo_budgets).where(slo_budgets.c.target == name)
-    row = connection.execute(query.order_by(slo_budgets.c.version.desc()).limit(1)).one_or_none()
-    return None if row is None else _budget(row)
-
-
-def _budget(row: Row[Any]) -> SloBudget:
-    return SloBudget(
-        p99_ceiling_seconds=row.p99_ceiling_seconds,
-        error_ratio_ceiling=row.error_ratio_ceiling,
-        max_canary_share=row.max_canary_share,
-        harm_budget_requests=row.harm_budget_requests,
-        version=row.version,
-        actor=row.actor,
-        reason=row.reason,
-        created_at=row.created_at,
-    )
-
-
-def _budget_row(target: str, before: SloBudget | None, budget: SloBudget) -> dict[str, Any]:
-    loosened = before.loosened_fields(budget) if before is not None else ()
-    return {
-        "target": target,
-        "version": budget.version,
-        "p99_ceiling_seconds": budget.p99_ceiling_seconds,
-        "error_ratio_ceiling": budget.error_ratio_ceiling,
-        "max_canary_share": budget.max_canary_share,
-        "harm_budget_requests": budget.harm_budget_requests,
-        "loosened": bool(loosened),
-        "loosened_fields": list(loosened),
-        "actor": budget.actor,
-        "reason": budget.reason,
-        "created_at": budget.created_at,
-    }
-
-
 def _study_row(study: Study) -> dict[str, Any]:
     return {
         "id": study.id,
@@ -286,6 +238,23 @@ def _study_row(study: Study) -> dict[str, Any]:
         "initial": to_record(study),
         "created_at": study.created_at,
         **_state(study),
+    }
+
+
+def _started_before(connection: Connection, actor: str, key: str) -> StartedBefore | None:
+    c = request_keys.c
+    query = select(c.digest, c.study_id).where(c.actor == plain(actor), c.key == key)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else StartedBefore(row.digest, row.study_id)
+
+
+def _key_row(key: RequestKey, study: Study) -> dict[str, Any]:
+    return {
+        "actor": plain(key.actor),
+        "key": key.key,
+        "digest": key.digest,
+        "study_id": study.id,
+        "created_at": study.created_at,
     }
 
 

@@ -32,6 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from autotuner.bookkeeping.audit import AuditAction
+from autotuner.domain.access import Scope
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.study import Outcome, Phase, TrialKind, TrialState, Wish
 from autotuner.domain.target import Objective
@@ -53,9 +54,12 @@ VERSION_TABLE = "autotuner_alembic_version"
 """Where Alembic notes the revision; its default name may belong to another product in the same database."""
 
 
+def _listed(values: Iterable[StrEnum]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
+
+
 def _known(column: str, values: Iterable[StrEnum]) -> CheckConstraint:
-    listed = ", ".join(f"'{value}'" for value in values)
-    return CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")
+    return CheckConstraint(f"{column} IN ({_listed(values)})", name=f"{column}_known")
 
 
 def _required(name: str, kind: Any, comment: str | None = None, **options: Any) -> Column[Any]:
@@ -80,6 +84,10 @@ targets = Table(
     _instant("created_at"),
     _instant("changed_at"),
     _required("changed_by", Text),
+    _optional(
+        "defaults", JSON(none_as_null=True), "how its studies go about it; none: as the product has it"
+    ),
+    _instant("retired_at", "since when no study of it may start", nullable=True),
     _known("objective", Objective),
     comment="One model on one Triton deployment, as it is reached and tuned today",
 )
@@ -264,4 +272,38 @@ audit = Table(
     _known("action", AuditAction),
     Index("ix_audit_subject_number", "subject", "number"),
     comment="Who did what and why; never changed, only added to",
+)
+
+tokens = Table(
+    "tokens",
+    METADATA,
+    Column("id", Text, primary_key=True, comment="public: to list and revoke it by"),
+    _required("digest", Text, "SHA-256 of the secret, hexadecimal; the secret itself is nowhere"),
+    _required("actor", Text, "who acts when it is shown"),
+    _required("scopes", ARRAY(Text)),
+    _required("note", Text),
+    _instant("created_at"),
+    _required("created_by", Text),
+    _instant("expires_at"),
+    _instant("last_used_at", "to the minute", nullable=True),
+    _instant("revoked_at", nullable=True),
+    UniqueConstraint("digest"),
+    CheckConstraint("digest ~ '^[0-9a-f]{64}$'", name="digest_is_sha256"),
+    CheckConstraint("cardinality(scopes) > 0", name="scopes_not_empty"),
+    CheckConstraint(f"scopes <@ ARRAY[{_listed(Scope)}]", name="scopes_valid"),
+    CheckConstraint("expires_at > created_at", name="expires_later"),
+    Index("ix_tokens_created_at_id", "created_at", "id"),
+    comment="Bearer tokens of the REST API",
+)
+
+request_keys = Table(
+    "request_keys",
+    METADATA,
+    Column("actor", Text, primary_key=True, comment="who asked"),
+    Column("key", Text, primary_key=True, comment="the Idempotency-Key they chose"),
+    _required("digest", Text, "SHA-256 of what was asked for, hexadecimal"),
+    _required("study_id", Text),
+    _instant("created_at"),
+    ForeignKeyConstraint(["study_id"], ["studies.id"]),
+    comment="Which study was started under which request key, so that a repeated request starts none",
 )

@@ -1,0 +1,175 @@
+"""Targets, their budgets and their defaults in PostgreSQL. A target's row is locked from its reading to the commit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from autotuner.adapters.postgres.audit_log import add_lines
+from autotuner.adapters.postgres.engine import transaction
+from autotuner.adapters.postgres.tables import slo_budgets, studies, targets
+from autotuner.bookkeeping.audit import registration_lines, retire_lines
+from autotuner.bookkeeping.rules import (
+    check_version,
+    mark_of,
+    next_budget,
+    next_registration,
+    plain,
+    retired_registration,
+)
+from autotuner.domain.access import Said
+from autotuner.domain.registration import Registration, StudyDefaults, Wanted
+from autotuner.domain.slo import SloBudget
+from autotuner.domain.study import Phase
+from autotuner.domain.target import Target
+from autotuner.errors import NotFound
+from autotuner.records import from_record, to_record
+
+
+class PostgresRegistry:
+    """What is registered of targets. Safe to share between threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def registration(self, name: str) -> Registration:
+        """Return a target with its newest budget and its defaults, retired or not. Raises NotFound."""
+        with transaction(self._engine) as connection:
+            return _known(connection, name)
+
+    def register(self, wanted: Wanted, mark: str | None, said: Said) -> Registration:
+        """Create, change or revive a target; see `ports.Registry`."""
+        name = wanted.target.name
+        with transaction(self._engine) as connection:
+            before = _found(connection, name, lock=True)
+            after = next_registration(before, wanted, mark, said)
+            if before is None and not _insert(connection, after):
+                before = _known(connection, name, lock=True)
+                after = next_registration(before, wanted, mark, said)
+            _write(connection, before, after)
+            add_lines(connection, registration_lines(before, after, said))
+            return after
+
+    def set_budget(self, name: str, slo: SloBudget, version: int, said: Said) -> SloBudget:
+        """Make a new version of a budget; see `ports.Registry`."""
+        with transaction(self._engine) as connection:
+            before = _known(connection, name, lock=True)
+            check_version(name, before.slo.version, version)
+            budget = next_budget(before.slo, slo, said.actor, said.reason, said.at)
+            after = replace(before, slo=budget)
+            _write(connection, before, after)
+            add_lines(connection, registration_lines(before, after, said))
+            return budget
+
+    def retire(self, name: str, mark: str | None, said: Said) -> Registration:
+        """Let no study of a target start any more; see `ports.Registry`."""
+        running = select(studies.c.id).where(studies.c.target == name, studies.c.phase != Phase.ENDED.value)
+        with transaction(self._engine) as connection:
+            before = _known(connection, name, lock=True)
+            after = retired_registration(before, mark, said, connection.scalar(running))
+            _write(connection, before, after)
+            add_lines(connection, retire_lines(before, after, said))
+            return after
+
+
+def retired_since(connection: Connection, name: str) -> datetime | None:
+    """Return since when a target is retired; its row then stays as it is until the transaction ends."""
+    query = select(targets.c.retired_at).where(targets.c.name == name).with_for_update(read=True)
+    since: datetime | None = connection.scalar(query)
+    return since
+
+
+def registration_of(row: Row[Any], slo: SloBudget) -> Registration:
+    """Return a row of `targets` and the budget in force as one value."""
+    target: Target = from_record(Target, row.record)
+    defaults = StudyDefaults() if row.defaults is None else from_record(StudyDefaults, row.defaults)
+    return Registration(
+        target=target,
+        slo=slo,
+        defaults=defaults,
+        mark=mark_of(target, defaults, row.retired_at),
+        created_at=row.created_at,
+        changed_at=row.changed_at,
+        changed_by=row.changed_by,
+        retired_at=row.retired_at,
+    )
+
+
+def budget_of(row: Row[Any]) -> SloBudget:
+    """Return a row of `slo_budgets` as a value."""
+    return SloBudget(
+        p99_ceiling_seconds=row.p99_ceiling_seconds,
+        error_ratio_ceiling=row.error_ratio_ceiling,
+        max_canary_share=row.max_canary_share,
+        harm_budget_requests=row.harm_budget_requests,
+        version=row.version,
+        actor=row.actor,
+        reason=row.reason,
+        created_at=row.created_at,
+    )
+
+
+def _known(connection: Connection, name: str, *, lock: bool = False) -> Registration:
+    found = _found(connection, name, lock=lock)
+    if found is None:
+        raise NotFound("target", name)
+    return found
+
+
+def _found(connection: Connection, name: str, *, lock: bool = False) -> Registration | None:
+    query = select(targets).where(targets.c.name == name)
+    row = connection.execute(query.with_for_update(key_share=True) if lock else query).one_or_none()
+    if row is None:
+        return None
+    newest = select(slo_budgets).where(slo_budgets.c.target == name).order_by(slo_budgets.c.version.desc())
+    return registration_of(row, budget_of(connection.execute(newest.limit(1)).one()))
+
+
+def _insert(connection: Connection, made: Registration) -> bool:
+    """Insert the row of a new target; False when somebody else just did."""
+    row = {**_row(made), "created_at": made.created_at}
+    inserted = insert(targets).values(row).on_conflict_do_nothing().returning(targets.c.name)
+    return connection.scalar(inserted) is not None
+
+
+def _write(connection: Connection, before: Registration | None, after: Registration) -> None:
+    if before is not None and before.mark != after.mark:
+        here = targets.c.name == after.target.name
+        connection.execute(update(targets).where(here).values(_row(after)))
+    if before is None or after.slo is not before.slo:
+        old = None if before is None else before.slo
+        connection.execute(slo_budgets.insert().values(_budget_row(after.target.name, old, after.slo)))
+
+
+def _row(kept: Registration) -> dict[str, Any]:
+    return {
+        "name": kept.target.name,
+        "model": kept.target.model,
+        "objective": kept.target.objective.value,
+        "record": to_record(kept.target),
+        "defaults": to_record(kept.defaults),
+        "changed_at": kept.changed_at,
+        "changed_by": plain(kept.changed_by),
+        "retired_at": kept.retired_at,
+    }
+
+
+def _budget_row(target: str, before: SloBudget | None, budget: SloBudget) -> dict[str, Any]:
+    loosened = before.loosened_fields(budget) if before is not None else ()
+    return {
+        "target": target,
+        "version": budget.version,
+        "p99_ceiling_seconds": budget.p99_ceiling_seconds,
+        "error_ratio_ceiling": budget.error_ratio_ceiling,
+        "max_canary_share": budget.max_canary_share,
+        "harm_budget_requests": budget.harm_budget_requests,
+        "loosened": bool(loosened),
+        "loosened_fields": list(loosened),
+        "actor": budget.actor,
+        "reason": budget.reason,
+        "created_at": budget.created_at,
+    }
