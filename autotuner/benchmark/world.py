@@ -1,0 +1,78 @@
+"""A workload under a scenario with an aim, as a contestant meets it: the problem, its trials, and the truth."""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from autotuner.batching.trials import Aim, Problem, Setting, Tried
+from autotuner.benchmark.exhaustive import Report, Truth, known_truth
+from autotuner.benchmark.scenarios import Scenario
+from autotuner.benchmark.system import DAY_SECONDS, System, p99, system_of
+from autotuner.benchmark.traffic import draw
+from autotuner.benchmark.window import Trial, baseline_dispersion, trial, window_seconds
+from autotuner.benchmark.workloads import BenchWorkload
+
+_RECORDING = 0x4EC0
+
+
+class World:
+    """What is to be tuned, and for what.
+
+    cache_folder: where the truth is kept. report: receives a sentence when the truth has to be computed.
+    """
+
+    def __init__(
+        self,
+        workload: BenchWorkload,
+        scenario: Scenario,
+        aim: Aim,
+        cache_folder: Path,
+        report: Report = lambda _: None,
+    ) -> None:
+        self.aim = aim
+        self.system: System = system_of(workload, scenario)
+        self._cache_folder = cache_folder
+        self._report = report
+        self._dispersion = lru_cache(maxsize=256)(lambda seed: baseline_dispersion(self.system, seed))
+        self._p99_at = lru_cache(maxsize=4096)(self._long_p99)
+
+    @cached_property
+    def truth(self) -> Truth:
+        """What every candidate really does."""
+        return known_truth(self.system, self._cache_folder, self._report)
+
+    def problem(self, seed: int) -> Problem:
+        """Return what a contestant knows before the first trial. seed: of the study; its recording comes from it."""
+        system = self.system
+        chance = int(np.random.SeedSequence([seed, _RECORDING]).generate_state(1)[0])
+        recording = draw(system.process, system.rate, window_seconds(system.rate), chance, DAY_SECONDS)
+        return Problem(
+            candidates=system.candidates(),
+            incumbent=system.incumbent,
+            ceiling_seconds=system.ceiling_seconds,
+            aim=self.aim,
+            rates=system.rates(self.aim),
+            arrivals=recording.arrivals,
+            seed=seed,
+        )
+
+    def trial(self, setting: Setting, seed: int, number: int) -> Trial:
+        """Return what trial `number` of the study with this seed measures, and what it costs."""
+        return trial(self.system, setting, self.system.rates(self.aim), self._dispersion(seed), number, seed)
+
+    def measure(self, setting: Setting, seed: int, number: int = 1) -> Tried:
+        """Return what that trial measures."""
+        return self.trial(setting, seed, number).tried
+
+    def true_p99(self, setting: Setting, number: int) -> float:
+        """Return the setting's true p99, in seconds, at what was today's rate during trial `number`."""
+        rate = self.system.rate_at(number)
+        if rate == self.system.final_rate:
+            return float(self.truth.p99_seconds[self.truth.index(setting)])
+        return self._p99_at(setting, rate)
+
+    def _long_p99(self, setting: Setting, rate: float) -> float:
+        return p99(self.system.long_run(setting, self.system.long_traffic(rate)).latency)
