@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -35,6 +36,9 @@ INSTANCE_COST = 0.004
 """What an instance more must bring, relative; a tie goes to fewer."""
 
 SHORTLIST = {Aim.EFFICIENCY: 40, Aim.CAPACITY: 18}
+BANDS = (0.5, 0.65, 0.75, 0.85, 0.95, 1.1)
+"""Shares of the ceiling between which the best settings are looked at: the nearer to it, the better and the riskier."""
+
 DELAY_STRIDE = 4
 """Every so-manieth delay is looked at first where capacity leads: at saturation the delay is nearly inert."""
 
@@ -150,11 +154,13 @@ class _Search:
             ),
             key=lambda found: (-found[1], found[2].complexity(), found[2]),
         )
-        ceiling = self.problem.ceiling_seconds
-        near = [s for p99, _, s in rated if p99 <= 1.1 * ceiling][: count // 2]
-        safe = [s for p99, _, s in rated if p99 <= 0.9 * ceiling][: count // 2]
+        kept: list[Setting] = []
+        share = count // len(BANDS)
+        for low, high in pairwise((0.0, *BANDS)):
+            inside = [s for p99, _, s in rated if low < p99 / self.problem.ceiling_seconds <= high]
+            kept += inside[:share]
         mild = self._mildest(left)
-        return list(dict.fromkeys([*near, *safe, *mild]))
+        return list(dict.fromkeys([*kept, *mild]))
 
     def _mildest(self, left: Sequence[Setting]) -> list[Setting]:
         """Settings of one instance more than any tried one, without a long delay: candidates for the probe."""

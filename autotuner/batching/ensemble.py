@@ -1,9 +1,10 @@
 """Devices that would explain what trials measured, each with a weight: what is not known is kept open.
 
-For each law of interference and each strength the batch curve is worked out from the observed compute times, each
-divided by the slowing that a simulation on the trial's own arrivals shows. How well the trials' compute times, batch
-sizes and latencies then come out again weighs the member. Without a trial of several instances nothing is known of
-interference and all members stay.
+First what needs no law: from levels of a single instance the batch curve, how batch times vary, and what a request
+spends outside queue and batch. Then, for each law of interference and each strength, the curve is worked out from the
+batch times of several instances too, divided by the slowing that a simulation on the level's own arrivals shows; how
+well the level comes out again weighs the explanation. Without a level of several instances nothing is known of
+interference and all stay possible.
 """
 
 from __future__ import annotations
@@ -14,30 +15,46 @@ from itertools import product
 
 import numpy as np
 
-from autotuner.batching.curve import Curve, Points, fit_curve
+from autotuner.batching.curve import Curve, fit_curve
+from autotuner.batching.evidence import Level, most_telling, points, slowing, usable
 from autotuner.batching.simulator import Device, Law, Run, simulate
-from autotuner.batching.trials import Floats, History, Measured, Setting
+from autotuner.batching.trials import Floats, History
 
-STRENGTHS = {
-    Law.DISPATCH: (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0),
-    Law.SHARING: (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0),
-    Law.EXCLUSIVE: (0.6, 0.7, 0.8, 0.9, 1.0),
-}
+UNKNOWN = (
+    (Law.DISPATCH, 0.2),
+    (Law.DISPATCH, 0.5),
+    (Law.DISPATCH, 0.85),
+    (Law.SHARING, 0.5),
+    (Law.SHARING, 0.85),
+    (Law.EXCLUSIVE, 0.9),
+)
+"""Weak, middling and strong interference: what is possible before any level of several instances."""
+
+STRENGTHS = {Law.DISPATCH: (0.1, 0.4, 0.8), Law.SHARING: (0.1, 0.4, 0.8), Law.EXCLUSIVE: (0.65, 0.9)}
+"""Where the search for a law's strength begins."""
+
+REFINEMENTS = (0.15, 0.07, 0.035)
+"""Steps to both sides of a law's best strength so far, one after the other."""
+
+SHARED_TRUST = 0.05
+"""What a batch time from several instances counts against one from a single instance, which needs no correction."""
+
 SPREADS = (0.0, 0.05, 0.1, 0.2)
 """Standard deviations of the logarithm of a batch's time."""
 
 TAILS = ((0.0, 1.0), (0.004, 3.0), (0.01, 1.6), (0.01, 2.2), (0.01, 3.0), (0.01, 4.0), (0.03, 2.0))
 """(share of batches, factor on their time)."""
 
-REPLAYED = 6000
-"""Requests of a level that are replayed at most."""
+LAW_LEVELS = 4
+NOISE_LEVELS = 4
+"""Levels that laws and noise are compared on: the most telling ones."""
 
 MEMBERS = 6
 FACTORS = 8192
-LEAST_REQUESTS = 60
 
-_MEAN_ERROR = 0.03
-_QUANTILE_ERROR = 0.06
+_MEAN_ERROR = 0.02
+_QUANTILE_ERROR = 0.05
+"""Relative errors of a right explanation, from the chance of one window."""
 
 
 @dataclass(frozen=True)
@@ -67,160 +84,94 @@ class Member:
 
 
 @dataclass(frozen=True)
-class _Level:
-    """One measured level beside the setting it was measured with, cut to what is replayed."""
+class _Found:
+    """A device with the largest batch size seen and its misfit, half of which is minus its log weight."""
 
-    setting: Setting
-    measured: Measured
-    arrivals: Floats
+    device: Device
+    known_size: int
+    misfit: float
+
+
+@dataclass(frozen=True)
+class _Variation:
+    noise: Noise
+    overhead_seconds: float
+    weight: float
 
 
 def explain(history: History, seed: int) -> tuple[Member, ...]:
     """Return the best members, heaviest first, weights adding up to 1; none while no level was seen to batch."""
-    levels = [
-        _Level(trial.setting, level, level.arrivals[:REPLAYED])
-        for trial in history
-        for level in trial.levels
-        if level.batches and level.total >= LEAST_REQUESTS and len(level.arrivals) >= LEAST_REQUESTS
-    ]
+    levels = usable(history)
     if not levels:
         return ()
-    laws = _laws(levels)
-    (device, known), _ = max(laws, key=lambda found: found[1])
-    noises = _noises(levels, device, seed)
-    found = [
-        Member(device, noise, overhead, weight * share, known)
-        for ((device, known), weight), (noise, overhead, share) in product(laws, noises)
+    single = [level for level in levels if level.setting.instances == 1]
+    several = [level for level in levels if level.setting.instances > 1]
+    basis = single or levels
+    alone = fit_curve(points(basis, [None] * len(basis), 1.0), levels[0].setting.max_batch_size)
+    first = Device(alone.seconds, Law.DISPATCH, 0.4)
+    variations = _variations(most_telling(basis, NOISE_LEVELS), first, seed)
+    if not several:
+        devices = [
+            _Found(Device(alone.seconds, law, strength), alone.known, 0.0) for law, strength in UNKNOWN
+        ]
+    else:
+        devices = _devices(single, most_telling(several, LAW_LEVELS), alone, variations[0], seed)
+    return _members(devices, variations)
+
+
+def _members(devices: Sequence[_Found], variations: Sequence[_Variation]) -> tuple[Member, ...]:
+    least = min(found.misfit for found in devices)
+    made = [
+        Member(
+            found.device,
+            variation.noise,
+            variation.overhead_seconds,
+            float(np.exp(-0.5 * (found.misfit - least))) * variation.weight,
+            found.known_size,
+        )
+        for found, variation in product(devices, variations)
     ]
-    kept = sorted(found, key=lambda member: -member.weight)[:MEMBERS]
+    kept = sorted(made, key=lambda member: -member.weight)[:MEMBERS]
     total = sum(member.weight for member in kept)
     return tuple(Member(m.device, m.noise, m.overhead_seconds, m.weight / total, m.known_size) for m in kept)
 
 
-# ---- laws and strengths
+# ---- how batch times vary, and what comes on top
 
 
-def _laws(levels: Sequence[_Level]) -> list[tuple[tuple[Device, int], float]]:
-    """Every (device, largest size seen) with its weight, the improbable ones left out; one of each law stays."""
-    several = any(level.setting.instances > 1 for level in levels)
-    largest = max(level.setting.max_batch_size for level in levels)
-    single = [level for level in levels if level.setting.instances == 1]
-    alone = fit_curve(_points(single or levels), largest)
-    scored: list[tuple[tuple[Device, int], float]] = []
-    for law, strengths in STRENGTHS.items():
-        for strength in strengths:
-            device = Device(alone.seconds, law, strength)
-            known = alone.known
-            misfit = 0.0
-            if several:
-                device, known = _deconvolved(levels, law, strength, alone)
-                misfit = _law_misfit(levels, device)
-            scored.append(((device, known), float(np.exp(-0.5 * misfit) / len(strengths))))
-    if not several:
-        return _spread_out(scored)
-    best = max(weight for _, weight in scored)
-    if best <= 0.0:
-        scored = [(found, 1.0) for found, _ in scored]
-        best = 1.0
-    return [(found, weight) for found, weight in scored if weight >= 0.02 * best]
+def _variations(levels: Sequence[Level], device: Device, seed: int) -> list[_Variation]:
+    """The three best explanations of how latencies scatter under one device: first the tail, then the spread."""
 
-
-def _spread_out(scored: list[tuple[tuple[Device, int], float]]) -> list[tuple[tuple[Device, int], float]]:
-    """Weak, middling and strong interference under the first two laws: what is possible before any evidence."""
-    wanted = {(Law.DISPATCH, 0.2), (Law.DISPATCH, 0.5), (Law.DISPATCH, 0.85)}
-    wanted |= {(Law.SHARING, 0.5), (Law.SHARING, 0.85), (Law.EXCLUSIVE, 0.9)}
-    return [(found, 1.0) for found, _ in scored if (found[0].law, found[0].strength) in wanted]
-
-
-def _deconvolved(levels: Sequence[_Level], law: Law, strength: float, start: Curve) -> tuple[Device, int]:
-    """The curve under this law, from observed times divided by the slowing that a simulation shows."""
-    curve = start
-    for _ in range(2):
-        device = Device(curve.seconds, law, strength)
-        curve = fit_curve(_points(levels, device), len(start.seconds) - 1)
-    return Device(curve.seconds, law, strength), curve.known
-
-
-def _points(levels: Sequence[_Level], device: Device | None = None) -> Points:
-    """Observed mean times of all levels; those of several instances divided by the slowing under `device`."""
-    sizes: list[float] = []
-    seconds: list[float] = []
-    executions: list[float] = []
-    for level in levels:
-        slowing = _slowing(level, device) if device is not None and level.setting.instances > 1 else None
-        for batch in level.measured.batches:
-            if batch.executions <= 0 or batch.compute_seconds <= 0.0:
-                continue
-            factor = 1.0 if slowing is None else slowing[min(batch.size, len(slowing) - 1)]
-            sizes.append(float(batch.size))
-            seconds.append(batch.compute_seconds / batch.executions / factor)
-            executions.append(float(batch.executions))
-    return Points(np.array(sizes), np.array(seconds), np.array(executions))
-
-
-def _slowing(level: _Level, device: Device) -> Floats:
-    """Simulated compute time over the curve, by batch size; sizes that did not run take the mean."""
-    run = simulate(level.arrivals, level.setting, device, np.ones(1))
-    alone = run.executions * device.curve_seconds[: len(run.executions)]
-    mean = float(run.compute_seconds.sum() / alone.sum())
-    some = run.executions >= 5
-    slowing = np.full(len(alone), mean)
-    slowing[some] = run.compute_seconds[some] / alone[some]
-    return slowing
-
-
-def _law_misfit(levels: Sequence[_Level], device: Device) -> float:
-    misfit = 0.0
-    for level in levels:
-        if level.setting.instances == 1:
-            continue
-        run = simulate(level.arrivals, level.setting, device, np.ones(1))
-        executions = sum(batch.executions for batch in level.measured.batches)
-        spent = sum(batch.compute_seconds for batch in level.measured.batches)
-        pairs = [
-            (spent / executions, float(run.compute_seconds.sum() / run.executions.sum()), _MEAN_ERROR),
-            (
-                sum(b.size * b.executions for b in level.measured.batches) / executions,
-                run.mean_batch,
-                _MEAN_ERROR,
-            ),
-        ]
-        if level.measured.busy_seconds_per_inference:
-            busy = run.busy_seconds / len(level.arrivals)
-            pairs.append((level.measured.busy_seconds_per_inference, busy, _MEAN_ERROR))
-        misfit += sum((np.log(seen / simulated) / error) ** 2 for seen, simulated, error in pairs)
-    return misfit
-
-
-# ---- noise and overhead
-
-
-def _noises(levels: Sequence[_Level], device: Device, seed: int) -> list[tuple[Noise, float, float]]:
-    """The three best (noise, overhead seconds, weight) under one device."""
-    scored = []
-    for number, (spread, (share, factor)) in enumerate(product(SPREADS, TAILS)):
-        noise = Noise(spread, share, factor)
-        factors = noise.factors(np.random.default_rng((seed, number)))
+    def scored(noise: Noise) -> tuple[float, Noise, float]:
+        factors = noise.factors(np.random.default_rng((seed, 3)))
         runs = [simulate(level.arrivals, level.setting, device, factors) for level in levels]
         overhead = _overhead(levels, runs)
         misfit = sum(_quantile_misfit(level, run, overhead) for level, run in zip(levels, runs, strict=True))
-        scored.append((noise, overhead, misfit))
-    best = min(misfit for _, _, misfit in scored)
-    weighed = [(noise, overhead, float(np.exp(-0.5 * (m - best)))) for noise, overhead, m in scored]
-    return sorted(weighed, key=lambda found: -found[2])[:3]
+        return misfit, noise, overhead
+
+    tails = [scored(Noise(0.05, share, factor)) for share, factor in TAILS]
+    best = min(tails, key=lambda found: found[0])[1]
+    spreads = [
+        scored(Noise(spread, best.tail_share, best.tail_factor)) for spread in SPREADS if spread != 0.05
+    ]
+    ordered = sorted([*tails, *spreads], key=lambda found: found[0])
+    return [
+        _Variation(noise, overhead, float(np.exp(-0.5 * (misfit - ordered[0][0]))))
+        for misfit, noise, overhead in ordered[:3]
+    ]
 
 
-def _overhead(levels: Sequence[_Level], runs: Sequence[Run]) -> float:
-    """What every request spends outside the queue and the batch: the median over levels of the medians' difference."""
+def _overhead(levels: Sequence[Level], runs: Sequence[Run]) -> float:
+    """What every request spends outside queue and batch: the median over levels of the medians' difference."""
     differences = [
         level.measured.p50_seconds - float(np.median(run.latency_seconds))
         for level, run in zip(levels, runs, strict=True)
-        if level.measured.p50_seconds is not None and level.measured.accepted
+        if level.measured.p50_seconds is not None
     ]
     return max(0.0, float(np.median(differences))) if differences else 0.0
 
 
-def _quantile_misfit(level: _Level, run: Run, overhead: float) -> float:
+def _quantile_misfit(level: Level, run: Run, overhead: float) -> float:
     misfit = 0.0
     for seen, share in ((level.measured.p95_seconds, 0.95), (level.measured.p99_seconds, 0.99)):
         if seen is not None:
@@ -228,3 +179,67 @@ def _quantile_misfit(level: _Level, run: Run, overhead: float) -> float:
             simulated = float(np.quantile(run.latency_seconds, share)) + overhead
             misfit += float(np.log(seen / simulated) / error) ** 2
     return misfit
+
+
+# ---- laws and strengths
+
+
+def _devices(
+    single: Sequence[Level], several: Sequence[Level], alone: Curve, variation: _Variation, seed: int
+) -> list[_Found]:
+    """The best strength of each law and its neighbours, the improbable left out."""
+    factors = variation.noise.factors(np.random.default_rng((seed, 5)))
+
+    def visit(law: Law, strength: float, start: Curve) -> tuple[_Found, Curve]:
+        device = Device(start.seconds, law, strength)
+        runs = [simulate(level.arrivals, level.setting, device, factors) for level in several]
+        slowings = [slowing(run, device.curve_seconds) for run in runs]
+        pooled = points([*single, *several], [*[None] * len(single), *slowings], SHARED_TRUST)
+        curve = fit_curve(pooled, len(start.seconds) - 1)
+        device = Device(curve.seconds, law, strength)
+        misfit = sum(_misfit(level, device, factors, variation.overhead_seconds) for level in several)
+        return _Found(device, curve.known, misfit), curve
+
+    kept: list[_Found] = []
+    for law in Law:
+        seen: dict[float, _Found] = {}
+        curve = alone
+        for strength in STRENGTHS[law]:
+            seen[strength], curve = visit(law, strength, curve)
+        for step in REFINEMENTS:
+            best = min(seen, key=lambda strength: (seen[strength].misfit, strength))
+            for strength in (round(max(0.0, best - step), 3), round(min(1.0, best + step), 3)):
+                if strength not in seen:
+                    seen[strength], curve = visit(law, strength, curve)
+        kept += _telling_apart(list(seen.values()))
+    least = min(found.misfit for found in kept)
+    return [found for found in kept if found.misfit <= least + 8.0]
+
+
+def _telling_apart(found: Sequence[_Found]) -> list[_Found]:
+    """A law's best strength and the nearest one on each side that fits clearly worse: about a standard error away."""
+    best = min(found, key=lambda one: (one.misfit, one.device.strength))
+    kept = [best]
+    for side in (-1.0, 1.0):
+        there = [
+            one
+            for one in found
+            if side * (one.device.strength - best.device.strength) > 0 and one.misfit >= best.misfit + 0.7
+        ]
+        kept += sorted(there, key=lambda one: abs(one.device.strength - best.device.strength))[:1]
+    return kept
+
+
+def _misfit(level: Level, device: Device, factors: Floats, overhead: float) -> float:
+    run = simulate(level.arrivals, level.setting, device, factors)
+    batches = int(run.executions.sum())
+    pairs = [
+        (level.mean_compute_seconds, float(run.compute_seconds.sum()) / batches),
+        (level.mean_batch, len(level.arrivals) / batches),
+    ]
+    if level.measured.p50_seconds is not None:
+        pairs.append((level.measured.p50_seconds, float(np.median(run.latency_seconds)) + overhead))
+    if level.measured.busy_seconds_per_inference:
+        pairs.append((level.measured.busy_seconds_per_inference, run.busy_seconds / len(level.arrivals)))
+    misfit = sum(float(np.log(seen / simulated) / _MEAN_ERROR) ** 2 for seen, simulated in pairs)
+    return misfit + _quantile_misfit(level, run, overhead)

@@ -14,15 +14,19 @@ from scipy.special import ndtr
 
 from autotuner.batching.arrivals import Intensity, draw, learn
 from autotuner.batching.correction import Correction, fit
-from autotuner.batching.ensemble import LEAST_REQUESTS, REPLAYED, Member, explain
+from autotuner.batching.ensemble import Member, explain
+from autotuner.batching.evidence import Level, most_telling, telling
 from autotuner.batching.outlook import Outlook, look, slower
-from autotuner.batching.trials import Aim, Floats, History, Measured, Problem, Setting
+from autotuner.batching.trials import Aim, Floats, History, Problem, Setting
 
 PRECISE = 16_000
 ROUGH = 3_000
 """Requests simulated for a forecast, and to choose what is worth one."""
 
-REPLAYS = 3
+REPLAYS = 2
+MOST_RESIDUALS = 16
+"""Levels whose deviation from the forecast is looked at."""
+
 UNSEEN_SPREAD = 0.25
 """Standard deviation of log p99 if all compute time lay in batches larger than any that was seen."""
 
@@ -93,32 +97,34 @@ class Forecaster:
     @cached_property
     def correction(self) -> Correction:
         """What the trials deviated from their replays."""
-        rows = [
-            self._residual(trial.setting, level, number)
-            for number, trial in enumerate(self.history)
-            for level in _telling(trial.levels)
-            if self.members and level.p99_seconds is not None
-        ]
+        rows = []
+        if self.members:
+            found = telling(self.history)
+            kept = {id(level) for level in most_telling([level for _, level in found], MOST_RESIDUALS)}
+            rows = [
+                self._residual(level, number)
+                for number, level in found
+                if id(level) in kept and level.measured.p99_seconds is not None
+            ]
         if not rows:
             empty = np.zeros(0)
             return fit(np.zeros((0, 5)), empty, empty)
         features, residuals, noise = zip(*rows, strict=True)
         return fit(np.array(features), np.array(residuals), np.array(noise))
 
-    def _residual(self, setting: Setting, level: Measured, number: int) -> tuple[Floats, float, float]:
+    def _residual(self, level: Level, number: int) -> tuple[Floats, float, float]:
         """Features, log observed over replayed p99, and the variance that the window's own chance gives it."""
-        arrivals = level.arrivals[: 2 * REPLAYED]
         replays = []
+        members = self.members[:3]
         for replay in range(REPLAYS):
             rng = np.random.default_rng((self.problem.seed, 13, number, replay))
-            replays.append(
-                look(self.members, setting, arrivals, [m.noise.factors(rng) for m in self.members])
-            )
+            factors = [member.noise.factors(rng) for member in members]
+            replays.append(look(members, level.setting, level.arrivals, factors))
         logs = np.array([outlook.log_p99 for outlook in replays])
-        assert level.p99_seconds is not None
-        noise = float(logs.var(ddof=1)) * (1.0 + 1.0 / REPLAYS) + 0.01**2 + 1.0 / max(level.total, 1)
-        features = replays[0].features(setting, self.problem.ceiling_seconds)
-        return features, float(np.log(level.p99_seconds) - logs.mean()), noise
+        assert level.measured.p99_seconds is not None
+        noise = float(logs.var(ddof=1)) * (1.0 + 1.0 / REPLAYS) + 0.01**2 + 1.0 / level.measured.total
+        features = replays[0].features(level.setting, self.problem.ceiling_seconds)
+        return features, float(np.log(level.measured.p99_seconds) - logs.mean()), noise
 
     # ---- forecasts
 
@@ -238,14 +244,6 @@ def _crossing(log_rates: Floats, log_p99: Floats, ceiling: float) -> float:
         return float(log_rates[0] - min(0.7, log_p99[0] - ceiling))
     inside = (ceiling - log_p99[first - 1]) / (log_p99[first] - log_p99[first - 1])
     return float(log_rates[first - 1] + inside * (log_rates[first] - log_rates[first - 1]))
-
-
-def _telling(levels: tuple[Measured, ...]) -> list[Measured]:
-    """Today's level, and the last accepted and the first other one: what lies next to the ceiling."""
-    usable = [lv for lv in levels if lv.total >= LEAST_REQUESTS and len(lv.arrivals) >= LEAST_REQUESTS]
-    accepted = [lv for lv in usable if lv.accepted]
-    kept = [*usable[:1], *accepted[-1:], *[lv for lv in usable if not lv.accepted][:1]]
-    return list({id(level): level for level in kept}.values())
 
 
 def with_risk(forecast: Forecast, cliff: float) -> Forecast:

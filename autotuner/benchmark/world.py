@@ -17,6 +17,9 @@ from autotuner.benchmark.workloads import BenchWorkload
 
 _RECORDING = 0x4EC0
 
+RECORDED_WINDOWS = 10
+"""Length of the recording that a contestant is given: production was there long before the study."""
+
 
 class World:
     """What is to be tuned, and for what.
@@ -48,7 +51,8 @@ class World:
         """Return what a contestant knows before the first trial. seed: of the study; its recording comes from it."""
         system = self.system
         chance = int(np.random.SeedSequence([seed, _RECORDING]).generate_state(1)[0])
-        recording = draw(system.process, system.rate, window_seconds(system.rate), chance, DAY_SECONDS)
+        seconds = RECORDED_WINDOWS * window_seconds(system.rate)
+        recording = draw(system.process, system.rate, seconds, chance, DAY_SECONDS)
         return Problem(
             candidates=system.candidates(),
             incumbent=system.incumbent,
