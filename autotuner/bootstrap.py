@@ -16,12 +16,14 @@ from autotuner.adapters.clock import SystemClock
 from autotuner.adapters.postgres.engine import open_engine
 from autotuner.adapters.postgres.lease import PostgresLeases
 from autotuner.adapters.postgres.migrate import is_current, upgrade
+from autotuner.adapters.postgres.registry import PostgresRegistry
 from autotuner.adapters.postgres.store import PostgresStore
+from autotuner.adapters.postgres.tokens import PostgresTokens
 from autotuner.controller import Controller, Outside
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput, Refused
-from autotuner.ports import Clock, Leases, Proposer, Store, World
+from autotuner.ports import Clock, Issuer, Leases, Proposer, Registry, Store, Tokens, World
 from autotuner.settings import PREFIX, Settings
 from autotuner.worker import Worker
 
@@ -49,12 +51,16 @@ def world_of(target: Target, clock: Clock) -> World:
 class Application:
     """Everything one process needs, wired together. Use as a context manager: leaving closes what is open.
 
-    worlds and proposers give the doors of a target and the sampler of a plan. schema_is_current says whether the
-    database can be used by this version; close gives back what was opened.
+    issuer vouches for JWTs; None when none is configured. worlds and proposers give the doors of a target and the
+    sampler of a plan. schema_is_current says whether the database can be used by this version; close gives back what
+    was opened.
     """
 
     settings: Settings
     store: Store
+    registry: Registry
+    tokens: Tokens
+    issuer: Issuer | None
     leases: Leases
     clock: Clock
     background: Executor
@@ -96,19 +102,45 @@ class Application:
 
 def application(settings: Settings) -> Application:
     """Return the application for `settings`; nothing is connected yet. Raises InvalidInput without a database URL."""
-    engine = open_engine(database_url(settings))
+    engine = open_engine(database_url(settings), pool_size=settings.database_connections)
     clock = SystemClock()
+    issuer = issuer_of(settings, clock)
+
+    def close() -> None:
+        engine.dispose()
+        if issuer is not None:
+            issuer.close()
+
     return Application(
         settings=settings,
         store=PostgresStore(engine),
+        registry=PostgresRegistry(engine),
+        tokens=PostgresTokens(engine),
+        issuer=issuer,
         leases=PostgresLeases(engine),
         clock=clock,
         background=ThreadPoolExecutor(settings.threads, thread_name_prefix=THREADS),
         worlds=lambda target: world_of(target, clock),
         proposers=proposer_for,
         schema_is_current=lambda: is_current(engine),
-        close=engine.dispose,
+        close=close,
     )
+
+
+def issuer_of(settings: Settings, clock: Clock) -> Issuer | None:
+    """Return the issuer whose JWTs are believed; None when none is configured."""
+    if not settings.oidc_issuer:
+        return None
+    from autotuner.adapters.oidc import OidcIssuer, OidcRules  # noqa: PLC0415 - most commands know no tokens
+
+    rules = OidcRules(
+        issuer=settings.oidc_issuer,
+        audience=settings.oidc_audience,
+        clock_skew=timedelta(seconds=settings.oidc_clock_skew_seconds),
+        actor_claim=settings.oidc_actor_claim,
+        scope_claim=settings.oidc_scope_claim,
+    )
+    return OidcIssuer(rules, clock)
 
 
 def upgrade_database(settings: Settings) -> str | None:

@@ -284,3 +284,6 @@ class Issuer(Protocol):
 
     def identity(self, credential: str) -> Identity:
         """Return whom a signed JWT stands for. Raises Unauthenticated, Unavailable when its keys cannot be read."""
+
+    def close(self) -> None:
+        """Give back what was opened."""

@@ -6,7 +6,7 @@ passed over, a key written twice is refused, and all problems of a file are told
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -94,8 +94,13 @@ def validated(model: type[S], content: object, kind: str) -> S:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        problems = tuple(_unique(_problem(model, each) for each in error.errors(include_url=False)))
+        problems = problems_in(model, error.errors(include_url=False))
         raise problems[0] if len(problems) == 1 else InvalidFields(problems) from error
+
+
+def problems_in(model: type[Section], found: Iterable[ErrorDetails]) -> tuple[InvalidInput, ...]:
+    """Return what pydantic found wrong with the content of a `model`, in our words: one problem a field."""
+    return tuple(_unique(_problem(model, each) for each in found))
 
 
 def _unique(problems: Iterator[InvalidInput]) -> Iterator[InvalidInput]:

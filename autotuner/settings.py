@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from autotuner.addresses import AllowList
 from autotuner.errors import InvalidInput
 
 PREFIX = "AUTOTUNER_"
@@ -61,6 +62,71 @@ class Settings(BaseSettings):
     threads: int = Field(
         16, ge=2, description="Threads that read servers and load models beside the ticks of this process."
     )
+    database_connections: int = Field(
+        10,
+        ge=2,
+        le=200,
+        description="Connections to the database that this process opens at most. What needs one more waits up to 5 s.",
+    )
+    api_host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="Address that `autotuner serve` listens on. Loopback by default: a proxy in front ends TLS.",
+    )
+    api_port: int = Field(
+        8080, ge=0, le=65535, description="Port that `autotuner serve` listens on; 0 for any free one."
+    )
+    api_trusted_proxies: str = Field(
+        "",
+        description="Addresses of proxies, separated by commas, whose X-Forwarded-For names the client. "
+        "Empty: none is believed.",
+    )
+    api_requests_per_minute: int = Field(
+        600,
+        ge=1,
+        description="Requests a minute that one actor may make of one process, in bursts of up to a tenth of them. "
+        "More are answered with 429.",
+    )
+    api_failures_per_minute: int = Field(
+        30,
+        ge=1,
+        description="Requests a minute with an unknown token that one client address may make of one process. "
+        "More are answered with 429 without a look into the database.",
+    )
+    api_streams: int = Field(
+        100, ge=1, description="Event streams of running studies that one process serves at the same time."
+    )
+    target_addresses: str = Field(
+        "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fd00::/8",
+        description="Networks, addresses, names and domains (*.example) that a target registered over REST may name, "
+        "separated by commas. Names are not resolved. Default: private networks, not this machine itself.",
+    )
+    oidc_issuer: str = Field(
+        "",
+        pattern=r"^(https?://\S+)?$",
+        description="URL of the OpenID Connect issuer whose JWTs are believed as bearer tokens. Empty: none.",
+    )
+    oidc_audience: str = Field(
+        "",
+        description="Audience (aud) that a JWT must be for. Needed with an issuer: other tokens are no key.",
+    )
+    oidc_clock_skew_seconds: float = Field(
+        60.0,
+        ge=0,
+        le=300,
+        description="Seconds that the issuer's clock may differ from this machine's. Longer lets expired tokens live.",
+    )
+    oidc_actor_claim: str = Field(
+        "sub",
+        min_length=1,
+        description="Claim of a JWT that names the actor in the audit, such as sub or email.",
+    )
+    oidc_scope_claim: str = Field(
+        "scope",
+        min_length=1,
+        description="Claim of a JWT that holds the scopes viewer, operator, approver and admin, "
+        "as a text with spaces or a list; each may begin with autotuner:.",
+    )
     log_format: str = Field(
         "auto",
         pattern="^(auto|text|json)$",
@@ -78,6 +144,21 @@ class Settings(BaseSettings):
         if self.lease_seconds < least:
             allowed = f"at least {least:g}: a lease must outlive the slowest tick of the worker that holds it"
             raise InvalidInput(variable("lease_seconds"), self.lease_seconds, allowed)
+        return self
+
+    @model_validator(mode="after")
+    def _issuer_needs_an_audience(self) -> Settings:
+        if self.oidc_issuer and not self.oidc_audience:
+            allowed = f"the audience of this service's tokens, since {variable('oidc_issuer')} is set"
+            raise InvalidInput(variable("oidc_audience"), "", allowed)
+        return self
+
+    @model_validator(mode="after")
+    def _addresses_can_be_read(self) -> Settings:
+        try:
+            AllowList.read(self.target_addresses)
+        except InvalidInput as error:
+            raise InvalidInput(variable("target_addresses"), error.value, error.allowed) from error
         return self
 
 

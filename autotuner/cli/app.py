@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autotuner import __version__
-from autotuner.cli import database, history, records, targets, tuning, work
+from autotuner.cli import database, history, records, serve, targets, tokens, tuning, work
 from autotuner.cli.invocation import CommandLine, start
 from autotuner.cli.wishes import WISHES, wish_command
 from autotuner.settings import variables
@@ -53,6 +53,7 @@ def root(
 
 app.command(epilog=ENVIRONMENT)(tuning.tune)
 app.command(epilog=ENVIRONMENT)(work.worker)
+app.command(epilog=ENVIRONMENT)(serve.serve)
 app.command()(history.history)
 app.command()(history.show)
 app.command()(records.replay)
@@ -61,4 +62,5 @@ app.command()(records.audit)
 for name in WISHES:
     app.command(name)(wish_command(name))
 app.add_typer(targets.commands, name="target")
+app.add_typer(tokens.commands, name="token")
 app.add_typer(database.commands, name="db")

@@ -7,6 +7,7 @@ commands are asked about was made by the real controller on a simulated target, 
 from __future__ import annotations
 
 import ast
+import json
 import logging
 import os
 import re
@@ -21,6 +22,7 @@ from math import isclose
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -92,6 +94,10 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
         "migrated", r"version 1 of its SLO budget is in force"
     ),
     "autotuner worker": HERE,
+    "autotuner serve": HERE,
+    'autotuner token create anna --scope operator --expires 90d --note "night shift"': Run(
+        "migrated", r"^autotuner_[\w-]{43}$"
+    ),
     "autotuner worker --until-idle --json": Run("migrated", '"stopped": false'),
     'autotuner pause latest --reason "sale until noon"': Run("started", "starts no further trial"),
     "autotuner resume latest": Run("started", "goes on"),
@@ -312,6 +318,29 @@ def test_the_documented_form_of_the_database_url_is_accepted() -> None:
     line = next(command for command in CLAIMS if command.startswith("export "))
 
     open_engine(line.partition("=")[2].replace("HOST", "localhost")).dispose()
+
+
+def test_the_api_is_served_until_it_is_told_to_stop(databases: Databases, folder: Path) -> None:
+    with subprocess.Popen(
+        words_of("autotuner serve"),
+        cwd=folder,
+        env={**environment(databases.url("migrated")), "AUTOTUNER_API_PORT": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        try:
+            assert running.stderr is not None
+            started = json.loads(running.stderr.readline())
+            ready = httpx.get(f"{started['address']}/readyz")
+            running.send_signal(signal.SIGTERM)
+            _, said = running.communicate(timeout=LIMIT_SECONDS)
+        finally:
+            running.kill()
+
+    assert started["event"] == "api_started"
+    assert (ready.status_code, ready.json()["ready"]) == (200, True)
+    assert running.returncode == 0, said
 
 
 def test_a_worker_runs_until_it_is_told_to_stop(databases: Databases, folder: Path) -> None:

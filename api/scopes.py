@@ -1,0 +1,64 @@
+"""Which scope each route needs: one table, and nothing is served that is not in it.
+
+The guard lets nothing through by default. A route that is missing here stops the service from starting; an address that
+is missing is answered with 404 before anything looks at it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from starlette.routing import compile_path
+
+from api.problems import NotAllowed
+from autotuner.domain.access import Scope
+from autotuner.errors import NotFound
+
+OPEN = None
+"""For routes that anybody may use: they tell nothing but whether the service works, and how to use it."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One route: its method, its path as FastAPI spells it, and the scope it needs (None: it is open to all)."""
+
+    method: str
+    path: str
+    scope: Scope | None
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("GET", "/healthz", OPEN),
+    Rule("GET", "/readyz", OPEN),
+    Rule("GET", "/v1/openapi.json", OPEN),
+    Rule("GET", "/metrics", Scope.VIEWER),
+    Rule("GET", "/v1/me", Scope.VIEWER),
+)
+
+
+class RuleBook:
+    """The rules, found by method and path."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = tuple(rules)
+        self._patterns: list[tuple[re.Pattern[str], dict[str, Rule]]] = []
+        for path in dict.fromkeys(rule.path for rule in self._rules):
+            methods = {rule.method: rule for rule in self._rules if rule.path == path}
+            self._patterns.append((compile_path(path)[0], methods))
+
+    def rule_for(self, method: str, path: str) -> Rule:
+        """Return the rule of a request. Raises NotFound, NotAllowed."""
+        for pattern, methods in self._patterns:
+            if pattern.match(path):
+                if method not in methods:
+                    raise NotAllowed(tuple(sorted(methods)))
+                return methods[method]
+        raise NotFound("address", path)
+
+    def check_complete(self, routes: Iterable[tuple[str, str]]) -> None:
+        """Raise LookupError unless the rules are for exactly these routes (method and path)."""
+        served, ruled = set(routes), {(rule.method, rule.path) for rule in self._rules}
+        if served != ruled:
+            raise LookupError(f"routes without a rule, or rules without a route: {sorted(served ^ ruled)}")
