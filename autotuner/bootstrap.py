@@ -13,12 +13,14 @@ from types import TracebackType
 from typing import Self
 
 from autotuner.adapters.clock import SystemClock
+from autotuner.adapters.postgres.catalogue import PostgresCatalogue
 from autotuner.adapters.postgres.engine import open_engine
 from autotuner.adapters.postgres.lease import PostgresLeases
 from autotuner.adapters.postgres.migrate import is_current, upgrade
 from autotuner.adapters.postgres.registry import PostgresRegistry
 from autotuner.adapters.postgres.store import PostgresStore
 from autotuner.adapters.postgres.tokens import PostgresTokens
+from autotuner.catalogue import Catalogue
 from autotuner.controller import Controller, Outside
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
@@ -59,6 +61,7 @@ class Application:
     settings: Settings
     store: Store
     registry: Registry
+    catalogue: Catalogue
     tokens: Tokens
     issuer: Issuer | None
     leases: Leases
@@ -115,6 +118,7 @@ def application(settings: Settings) -> Application:
         settings=settings,
         store=PostgresStore(engine),
         registry=PostgresRegistry(engine),
+        catalogue=PostgresCatalogue(engine),
         tokens=PostgresTokens(engine),
         issuer=issuer,
         leases=PostgresLeases(engine),

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from autotuner.adapters.clock import ManualClock
-from autotuner.adapters.memory_store import MemoryLeases, MemoryRegistry, MemoryTokens
+from autotuner.adapters.memory_store import MemoryCatalogue, MemoryLeases, MemoryRegistry, MemoryTokens
 from autotuner.adapters.simulated import SimulatedProfile, SimulatedWorld, small_vision
 from autotuner.bootstrap import Application
 from autotuner.cli.app import app
@@ -130,6 +130,7 @@ class Terminal:
             settings=settings,
             store=store,
             registry=MemoryRegistry(self.store.memory),
+            catalogue=MemoryCatalogue(self.store.memory),
             tokens=MemoryTokens(self.store.memory),
             issuer=None,
             leases=MemoryLeases(self.store, self.clock),

@@ -9,8 +9,15 @@ from datetime import timedelta
 import pytest
 
 from autotuner.adapters.clock import ManualClock
-from autotuner.adapters.memory_store import MemoryLeases, MemoryRegistry, MemoryStore, MemoryTokens
+from autotuner.adapters.memory_store import (
+    MemoryCatalogue,
+    MemoryLeases,
+    MemoryRegistry,
+    MemoryStore,
+    MemoryTokens,
+)
 from autotuner.adapters.postgres import (
+    PostgresCatalogue,
     PostgresLeases,
     PostgresRegistry,
     PostgresStore,
@@ -18,6 +25,7 @@ from autotuner.adapters.postgres import (
     open_engine,
     upgrade,
 )
+from autotuner.catalogue import Catalogue
 from autotuner.ports import Leases, Registry, Tokens
 from tests.postgres_server import PostgresServer, empty, rows
 
@@ -33,6 +41,7 @@ class Backend:
     store: MemoryStore | PostgresStore
     registry: Registry
     tokens: Tokens
+    catalogue: Catalogue
     new_process: Callable[[], Leases]
     pass_time: Callable[[timedelta], object]
     url: str | None = None
@@ -65,6 +74,7 @@ def postgres(database_url: str) -> Iterator[Backend]:
         store=PostgresStore(engine),
         registry=PostgresRegistry(engine),
         tokens=PostgresTokens(engine),
+        catalogue=PostgresCatalogue(engine),
         new_process=lambda: PostgresLeases(engine),
         pass_time=pass_time,
         url=database_url,
@@ -79,6 +89,7 @@ def memory() -> Backend:
         store=store,
         registry=MemoryRegistry(store.memory),
         tokens=MemoryTokens(store.memory),
+        catalogue=MemoryCatalogue(store.memory),
         new_process=lambda: MemoryLeases(store, clock),
         pass_time=clock.advance,
     )

@@ -6,6 +6,7 @@ schema up to date.
 
 from sqlalchemy import Engine
 
+from autotuner.adapters.postgres.catalogue import PostgresCatalogue
 from autotuner.adapters.postgres.engine import open_engine
 from autotuner.adapters.postgres.lease import PostgresLeases
 from autotuner.adapters.postgres.migrate import downgrade, is_current, upgrade
@@ -15,6 +16,7 @@ from autotuner.adapters.postgres.tokens import PostgresTokens
 
 __all__ = [
     "Engine",
+    "PostgresCatalogue",
     "PostgresLeases",
     "PostgresRegistry",
     "PostgresStore",

@@ -36,6 +36,7 @@ def trial_row(study: Study, trial: Trial) -> Row:
     configuration = trial.configuration
     return {
         "study_id": study.id,
+        "target": study.plan.target.name,
         "number": trial.number,
         "kind": trial.kind.value,
         "state": trial.state.value,

@@ -149,6 +149,7 @@ studies = Table(
         postgresql_where=text(f"phase <> '{Phase.ENDED}'"),
     ),
     Index("ix_studies_created_at_ordinal", "created_at", "ordinal"),
+    Index("ix_studies_target_created_at", "target", "created_at", "ordinal"),
     comment="One tuning run over a target each",
 )
 
@@ -188,9 +189,15 @@ trials = Table(
     _required("harm_requests", Double, "slow-or-failed requests above the allowed 1 %"),
     _instant("proposed_at"),
     _instant("ended_at", nullable=True),
+    _required("target", Text),
     _known("kind", TrialKind),
     _known("state", TrialState),
     _known("verdict", Verdict),
+    Index("ix_trials_proposed_at", "proposed_at", "study_id", "number"),
+    Index("ix_trials_target_proposed_at", "target", "proposed_at", "study_id", "number"),
+    Index("ix_trials_verdict_proposed_at", "verdict", "proposed_at", "study_id", "number"),
+    Index("ix_trials_capacity", text("coalesce(capacity_per_second, 0.0)"), "study_id", "number"),
+    Index("ix_trials_harm", "harm_requests", "study_id", "number"),
     comment="Projection of studies.state: one configuration put on replicas each",
 )
 
@@ -271,6 +278,9 @@ audit = Table(
     UniqueConstraint("previous_hash"),
     _known("action", AuditAction),
     Index("ix_audit_subject_number", "subject", "number"),
+    Index("ix_audit_at", "at", "number"),
+    Index("ix_audit_actor_at", "actor", "at", "number"),
+    Index("ix_audit_action_at", "action", "at", "number"),
     comment="Who did what and why; never changed, only added to",
 )
 

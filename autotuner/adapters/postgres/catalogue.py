@@ -1,0 +1,342 @@
+"""Lists and details in PostgreSQL: keyset pages over indexes, never an offset or a study's whole state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    JSON,
+    ColumnElement,
+    Connection,
+    Double,
+    Engine,
+    Integer,
+    Row,
+    Select,
+    column,
+    func,
+    select,
+    true,
+    tuple_,
+)
+
+from autotuner.adapters.postgres.engine import transaction
+from autotuner.adapters.postgres.registry import budget_of, registration_of
+from autotuner.adapters.postgres.tables import audit, journal, slo_budgets, studies, targets, trials
+from autotuner.bookkeeping.rules import LATEST, plain
+from autotuner.catalogue import (
+    AuditFilter,
+    Mark,
+    Page,
+    Progress,
+    Span,
+    StudyFilter,
+    StudyStanding,
+    TrialEvidence,
+    TrialFilter,
+    TrialOrder,
+    TrialSort,
+    TrialSummary,
+    Window,
+)
+from autotuner.domain.configuration import Configuration
+from autotuner.domain.judgement import Verdict
+from autotuner.domain.registration import Registration
+from autotuner.domain.slo import SloBudget
+from autotuner.domain.study import StudyPlan, Trial, TrialKind, TrialState, Wish
+from autotuner.errors import NotFound
+from autotuner.ports import AuditRecord, StudySummary
+from autotuner.records import from_record
+
+T = TypeVar("T")
+
+BATCH = 1_000
+"""Trials read in one transaction by whoever wants all: nobody's slow connection keeps one open."""
+
+CAPACITY_KEY = func.coalesce(trials.c.capacity_per_second, 0.0)
+"""A trial without a capacity sorts as having none; an index is on exactly this expression."""
+
+SORT_KEYS: dict[TrialSort, ColumnElement[Any]] = {
+    TrialSort.PROPOSED_AT: trials.c.proposed_at,
+    TrialSort.CAPACITY: CAPACITY_KEY,
+    TrialSort.HARM: trials.c.harm_requests,
+}
+OLDEST_FIRST = TrialOrder(TrialSort.PROPOSED_AT, descending=False)
+TRIED = select(func.count()).where(trials.c.study_id == studies.c.id).scalar_subquery()
+SUMMARY = (
+    studies.c.id,
+    studies.c.target,
+    studies.c.phase,
+    studies.c.outcome,
+    studies.c.reason,
+    studies.c.created_at,
+    studies.c.ended_at,
+    TRIED.label("trials"),
+)
+
+
+class PostgresCatalogue:
+    """Lists over the tables. Safe to share between threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def targets(self, window: Window, *, retired: bool | None = None) -> Page[Registration]:
+        """Return targets by name; see `catalogue.Catalogue`."""
+        chosen = select(targets).order_by(targets.c.name)
+        if retired is not None:
+            chosen = chosen.where(
+                targets.c.retired_at.is_not(None) if retired else targets.c.retired_at.is_(None)
+            )
+        with transaction(self._engine) as connection:
+            rows, mark = _rows(connection, chosen, (targets.c.name,), window)
+            found = _budgets_in_force(connection, [row.name for row in rows])
+        return Page(tuple(registration_of(row, found[row.name]) for row in rows), mark)
+
+    def studies(self, wanted: StudyFilter, window: Window) -> Page[StudySummary]:
+        """Return studies, newest first."""
+        query = select(*SUMMARY, studies.c.ordinal).where(*_study_conditions(wanted))
+        keys = (studies.c.created_at, studies.c.ordinal)
+        with transaction(self._engine) as connection:
+            rows, mark = _rows(connection, query, keys, window, descending=True)
+        return Page(tuple(_summary(row) for row in rows), mark)
+
+    def standing(self, study_id: str) -> StudyStanding:
+        """Return a study without its trials; see `catalogue.Catalogue`."""
+        harm = select(func.coalesce(func.sum(trials.c.harm_requests), 0.0)).where(
+            trials.c.study_id == studies.c.id
+        )
+        told = (
+            func.json_to_record(studies.c.state)
+            .table_valued(
+                column("winner", Integer),
+                column("promoted", JSON),
+                column("dispersion", Double),
+                column("reference_rate_per_second", Double),
+                name="told",
+            )
+            .render_derived(with_types=True)
+        )
+        query = _one_study(
+            select(
+                *SUMMARY,
+                studies.c.actor,
+                studies.c.wish,
+                studies.c.sequence,
+                studies.c.initial["plan"].label("plan"),
+                harm.scalar_subquery().label("harm_requests"),
+                *told.c,
+            ).select_from(studies.join(told, true())),
+            study_id,
+        )
+        with transaction(self._engine) as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            raise NotFound("study", study_id)
+        return _standing(row)
+
+    def trials(self, wanted: TrialFilter, order: TrialOrder, window: Window) -> Page[TrialSummary]:
+        """Return trials in the order asked for."""
+        key = SORT_KEYS[order.by]
+        query = select(trials, key.label("sort_key")).where(*_trial_conditions(wanted))
+        keys = (key, trials.c.study_id, trials.c.number)
+        with transaction(self._engine) as connection:
+            rows, mark = _rows(
+                connection, query, keys, window, descending=order.descending, key_of=_trial_mark
+            )
+        return Page(tuple(_trial(row) for row in rows), mark)
+
+    def every_trial(self, wanted: TrialFilter) -> Iterator[TrialSummary]:
+        """Yield every trial there is, oldest first, a batch a transaction."""
+        window: Window | None = Window(BATCH)
+        while window is not None:
+            page = self.trials(wanted, OLDEST_FIRST, window)
+            yield from page.items
+            window = None if page.mark is None else Window(BATCH, page.mark)
+
+    def evidence(self, study_id: str, number: int) -> TrialEvidence:
+        """Return a trial with all its evidence. Raises NotFound."""
+        query = _one_study(
+            select(
+                studies.c.id,
+                studies.c.initial["plan"].label("plan"),
+                studies.c.state[("trials", str(number))].label("record"),
+            ),
+            study_id,
+        )
+        with transaction(self._engine) as connection:
+            found = connection.execute(query).one_or_none()
+            if found is None:
+                raise NotFound("study", study_id)
+            here = (trials.c.study_id == found.id) & (trials.c.number == number)
+            row = connection.execute(select(trials).where(here)).one_or_none()
+        if row is None or found.record is None:
+            raise NotFound("trial", f"{found.id}/{number}")
+        return TrialEvidence(
+            _trial(row), from_record(Trial, found.record), from_record(StudyPlan, found.plan)
+        )
+
+    def progress(self, study_id: str, after: int, limit: int) -> Sequence[Progress]:
+        """Return lines of a study's journal; see `catalogue.Catalogue`."""
+        c = journal.c
+        query = (
+            select(c.sequence, c.at, c.kind, c.reason, c.actor)
+            .where(c.study_id == study_id, c.sequence > after)
+            .order_by(c.sequence)
+            .limit(limit)
+        )
+        with transaction(self._engine) as connection:
+            if connection.scalar(select(studies.c.id).where(studies.c.id == study_id)) is None:
+                raise NotFound("study", study_id)
+            return tuple(Progress(**row._mapping) for row in connection.execute(query))
+
+    def audit(self, wanted: AuditFilter, window: Window) -> Page[AuditRecord]:
+        """Return audit records, newest first."""
+        c = audit.c
+        query = select(c.number, c.at, c.actor, c.action, c.subject, c.reason, c.details).where(
+            *_equal((c.actor, wanted.actor), (c.action, wanted.action), (c.subject, wanted.subject)),
+            *_within(c.at, wanted.at),
+        )
+        with transaction(self._engine) as connection:
+            rows, mark = _rows(connection, query, (c.at, c.number), window, descending=True)
+        return Page(tuple(AuditRecord(**row._mapping) for row in rows), mark)
+
+
+def _budgets_in_force(connection: Connection, names: Sequence[str]) -> dict[str, SloBudget]:
+    each, c = slo_budgets.alias(), slo_budgets.c
+    newest = select(func.max(each.c.version)).where(each.c.target == c.target).scalar_subquery()
+    query = select(slo_budgets).where(c.target.in_(names), c.version == newest)
+    return {row.target: budget_of(row) for row in connection.execute(query)}
+
+
+def _rows(
+    connection: Connection,
+    query: Select[Any],
+    keys: tuple[ColumnElement[Any], ...],
+    window: Window,
+    *,
+    descending: bool = False,
+    key_of: Callable[[Row[Any]], Mark] | None = None,
+) -> tuple[list[Row[Any]], Mark | None]:
+    """The rows of one page and the mark of the next: one row more is read than the page holds."""
+    if window.after is not None:
+        here, there = tuple_(*keys), tuple_(*window.after)
+        query = query.where(here < there if descending else here > there)
+    ordered = query.order_by(*(key.desc() if descending else key for key in keys)).limit(window.limit + 1)
+    found = list(connection.execute(ordered))
+    rows = found[: window.limit]
+    if len(found) <= window.limit:
+        return rows, None
+    last = rows[-1]
+    mark = key_of(last) if key_of else tuple(last._mapping[key] for key in keys)
+    return rows, mark
+
+
+def _one_study(query: Select[Any], study_id: str) -> Select[Any]:
+    if study_id == LATEST:
+        return query.order_by(studies.c.created_at.desc(), studies.c.ordinal.desc()).limit(1)
+    return query.where(studies.c.id == study_id)
+
+
+def _equal(*pairs: tuple[ColumnElement[Any], Any]) -> list[ColumnElement[bool]]:
+    return [
+        known == (plain(value) if isinstance(value, str) else value)
+        for known, value in pairs
+        if value is not None
+    ]
+
+
+def _within(instant: ColumnElement[Any], span: Span) -> list[ColumnElement[bool]]:
+    found = []
+    if span.since is not None:
+        found.append(instant >= span.since)
+    if span.until is not None:
+        found.append(instant < span.until)
+    return found
+
+
+def _study_conditions(wanted: StudyFilter) -> list[ColumnElement[bool]]:
+    c = studies.c
+    pairs = (c.target, wanted.target), (c.phase, wanted.phase), (c.outcome, wanted.outcome)
+    return [*_equal(*pairs), *_within(c.created_at, wanted.created)]
+
+
+def _trial_conditions(wanted: TrialFilter) -> list[ColumnElement[bool]]:
+    c = trials.c
+    found = _equal(
+        (c.study_id, wanted.study),
+        (c.target, wanted.target),
+        (c.kind, wanted.kind),
+        (c.state, wanted.state),
+        (c.verdict, wanted.verdict),
+    )
+    ranges = (
+        (c.max_queue_delay_microseconds, wanted.delay_microseconds),
+        (c.instance_count, wanted.instances),
+        (c.max_batch_size, wanted.max_batch_size),
+    )
+    for known, between in ranges:
+        if between.least is not None:
+            found.append(known >= between.least)
+        if between.most is not None:
+            found.append(known <= between.most)
+    if wanted.preferred is not None:
+        found.append(c.preferred_batch_size.contains([wanted.preferred]))
+    return [*found, *_within(c.proposed_at, wanted.proposed)]
+
+
+def _trial_mark(row: Row[Any]) -> Mark:
+    return row.sort_key, row.study_id, row.number
+
+
+def _summary(row: Row[Any]) -> StudySummary:
+    return StudySummary(
+        id=row.id,
+        target=row.target,
+        phase=row.phase,
+        outcome=row.outcome,
+        reason=row.reason,
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+        trials=row.trials,
+    )
+
+
+def _standing(row: Row[Any]) -> StudyStanding:
+    return StudyStanding(
+        summary=_summary(row),
+        plan=from_record(StudyPlan, row.plan),
+        actor=row.actor,
+        wish=Wish(row.wish),
+        sequence=row.sequence,
+        winner=row.winner,
+        promoted=tuple(row.promoted),
+        harm_requests=row.harm_requests,
+        dispersion=row.dispersion,
+        reference_rate_per_second=row.reference_rate_per_second,
+    )
+
+
+def _trial(row: Row[Any]) -> TrialSummary:
+    return TrialSummary(
+        study=row.study_id,
+        target=row.target,
+        number=row.number,
+        kind=TrialKind(row.kind),
+        state=TrialState(row.state),
+        replicas=tuple(row.replicas),
+        configuration=Configuration(
+            row.max_queue_delay_microseconds,
+            tuple(row.preferred_batch_size),
+            row.instance_count,
+            row.max_batch_size,
+        ),
+        verdict=None if row.verdict is None else Verdict(row.verdict),
+        limited_by=row.limited_by,
+        reason=row.reason,
+        capacity_per_second=row.capacity_per_second,
+        harm_requests=row.harm_requests,
+        proposed_at=row.proposed_at,
+        ended_at=row.ended_at,
+    )
