@@ -21,16 +21,23 @@ from autotuner.adapters.postgres.registry import PostgresRegistry
 from autotuner.adapters.postgres.store import PostgresStore
 from autotuner.adapters.postgres.tokens import PostgresTokens
 from autotuner.catalogue import Catalogue
-from autotuner.controller import Controller, Outside
+from autotuner.controller import Controller, Outside, Pools
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput, Refused
 from autotuner.ports import Clock, Issuer, Leases, Proposer, Registry, Store, Tokens, World
 from autotuner.settings import PREFIX, Settings
-from autotuner.worker import Worker
+from autotuner.worker import Terms, Worker
 
 THREADS = "autotuner-work"
 """How the names of the threads beside the ticks begin."""
+
+
+READS_PER_TICK = 4
+"""Threads that read servers, for each that ticks: a tick reads every replica and the gateway at once."""
+
+PROPOSALS = 2
+"""Proposals computed at the same time: they use processors, and ticks need some too."""
 
 
 def proposer_for(plan: StudyPlan) -> Proposer:
@@ -53,9 +60,9 @@ def world_of(target: Target, clock: Clock) -> World:
 class Application:
     """Everything one process needs, wired together. Use as a context manager: leaving closes what is open.
 
-    issuer vouches for JWTs; None when none is configured. worlds and proposers give the doors of a target and the
-    sampler of a plan. schema_is_current says whether the database can be used by this version; close gives back what
-    was opened.
+    issuer vouches for JWTs; None when none is configured. pools: where work beside the ticks runs; ticks: where ticks
+    run, None for one after another. worlds and proposers give the doors of a target and the sampler of a plan.
+    schema_is_current says whether the database can be used by this version; close gives back what was opened.
     """
 
     settings: Settings
@@ -66,7 +73,8 @@ class Application:
     issuer: Issuer | None
     leases: Leases
     clock: Clock
-    background: Executor
+    pools: Pools
+    ticks: Executor | None
     worlds: Callable[[Target], World]
     proposers: Callable[[StudyPlan], Proposer]
     schema_is_current: Callable[[], bool]
@@ -80,13 +88,15 @@ class Application:
             clock=self.clock,
             worlds=self.worlds,
             proposers=self.proposers,
-            background=self.background,
+            pools=self.pools,
         )
         return Controller(outside, self.settings.holder, timedelta(seconds=self.settings.lease_seconds))
 
     def worker(self) -> Worker:
         """Return a worker around a new controller."""
-        return Worker(self.store, self.controller(), self.clock)
+        return Worker(
+            self.store, self.leases, self.controller(), self.clock, terms_of(self.settings), self.ticks
+        )
 
     def require_current_schema(self) -> None:
         """Raise Refused when the database's schema is not the one this version needs."""
@@ -99,8 +109,38 @@ class Application:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.background.shutdown(wait=False, cancel_futures=True)
+        self.pools.shutdown()
+        if self.ticks is not None:
+            self.ticks.shutdown(wait=False, cancel_futures=True)
         self.close()
+
+
+def terms_of(settings: Settings) -> Terms:
+    """Return how much one worker of these settings takes on."""
+    return Terms(
+        threads=settings.threads,
+        studies=settings.studies,
+        canaries_per_site=settings.canaries_per_site,
+        present_for=timedelta(seconds=settings.lease_seconds),
+    )
+
+
+def pools_of(settings: Settings) -> Pools:
+    """Return the pools of one process; a thread is made when it is first needed."""
+    return Pools(
+        reads=_threads("reads", READS_PER_TICK * settings.threads),
+        loads=_threads("loads", settings.load_threads),
+        proposals=_threads("proposals", PROPOSALS),
+    )
+
+
+def ticks_of(settings: Settings) -> ThreadPoolExecutor:
+    """Return the pool in which one worker ticks and looks around."""
+    return _threads("ticks", settings.threads + 1)
+
+
+def _threads(kind: str, most: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(most, thread_name_prefix=f"{THREADS}-{kind}")
 
 
 def application(settings: Settings) -> Application:
@@ -123,7 +163,8 @@ def application(settings: Settings) -> Application:
         issuer=issuer,
         leases=PostgresLeases(engine),
         clock=clock,
-        background=ThreadPoolExecutor(settings.threads, thread_name_prefix=THREADS),
+        pools=pools_of(settings),
+        ticks=ticks_of(settings),
         worlds=lambda target: world_of(target, clock),
         proposers=proposer_for,
         schema_is_current=lambda: is_current(engine),

@@ -3,6 +3,10 @@
 All deciding is in `domain.lifecycle`; here are only the effects, in one visible order. A tick never waits: a load
 runs in the background and later ticks ask for it. It may be cut off anywhere or run twice (guards rule 3): what
 was decided is recorded before it is done, and an action found pending is simply done again.
+
+A study is read from the store when its lease is taken, and then remembered as it was last written: nobody else can
+have written it, for a write with an older token is refused. Ticks of different studies may run at the same time; one
+study has one tick at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from autotuner.domain.configuration import ModelConfig, fingerprint, with_configuration
 from autotuner.domain.lifecycle import absorb, next_step
@@ -23,20 +27,25 @@ from autotuner.domain.study import (
     Action,
     Load,
     Phase,
+    Proposal,
     Propose,
     Restore,
     SetWeights,
     Study,
     StudyPlan,
+    TrialState,
+    Wish,
 )
 from autotuner.domain.target import Target
-from autotuner.errors import AutotunerError, Conflict, Unavailable
+from autotuner.errors import AutotunerError, Unavailable
 from autotuner.ports import Clock, Grant, JournalEntry, Leases, Proposer, Store, World
 from autotuner.records import digest, to_record
+from autotuner.tenure import LEASE_TTL, Tenure
 
 log = logging.getLogger(__name__)
 
-LEASE_TTL = timedelta(seconds=15)
+UNREAD = -1
+"""The token of what must be read again; no lease has it."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +58,33 @@ class Tick:
 
 
 @dataclass(frozen=True)
+class Pools:
+    """Where work beside the ticks runs. Each kind has its own, so that servers that hang hold up nothing else.
+
+    reads: of servers and gateways; a tick waits for them. loads: of models, minutes each. proposals: of samplers, which
+    compute for seconds.
+    """
+
+    reads: Executor
+    loads: Executor
+    proposals: Executor
+
+    @classmethod
+    def all_in(cls, executor: Executor) -> Pools:
+        """Return pools that are all the same one."""
+        return cls(executor, executor, executor)
+
+    def shutdown(self) -> None:
+        """Begin nothing more; what is under way ends by itself."""
+        for pool in (self.reads, self.loads, self.proposals):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True)
 class Outside:
     """Everything outside that a controller acts on or asks.
 
-    worlds and proposers give the doors of a target and the sampler of a plan; background runs what a tick must
-    not wait for.
+    worlds and proposers give the doors of a target and the sampler of a plan; pools run what a tick must not do itself.
     """
 
     store: Store
@@ -61,15 +92,16 @@ class Outside:
     clock: Clock
     worlds: Callable[[Target], World]
     proposers: Callable[[StudyPlan], Proposer]
-    background: Executor
+    pools: Pools
 
 
 @dataclass(frozen=True)
-class _Held:
-    """A lease and until when it surely lasts by this process's own clock: nobody else's clock is compared with it."""
+class _Known:
+    """A study as it was last read or written, the number of its newest journal entry, and under which lease."""
 
-    grant: Grant
-    until: datetime
+    study: Study
+    sequence: int
+    token: int
 
 
 class Controller:
@@ -78,39 +110,54 @@ class Controller:
     def __init__(self, outside: Outside, holder: str, lease_ttl: timedelta = LEASE_TTL) -> None:
         self._outside = outside
         self._store = outside.store
-        self._leases = outside.leases
         self._clock = outside.clock
-        self._background = outside.background
+        self._pools = outside.pools
         self._holder = holder
-        self._lease_ttl = lease_ttl
+        self._tenure = Tenure(outside.leases, outside.clock, holder, lease_ttl)
         self._doors: dict[str, World] = {}
         self._loads: dict[tuple[str, int], Future[None]] = {}
-        self._held: dict[str, _Held] = {}
-        self._seen: dict[str, Study] = {}
+        self._proposals: dict[tuple[str, int], Future[Proposal | None]] = {}
+        self._seen: dict[str, _Known] = {}
+        self._prints: dict[str, dict[str, tuple[ModelConfig, str]]] = {}
 
-    def tick(self, study_id: str, target: str) -> Tick:
+    @property
+    def holder(self) -> str:
+        """The name under which this process drives."""
+        return self._holder
+
+    def tick(self, study_id: str, target: str, wish: Wish | None = None) -> Tick:
         """Carry one study one step forward.
 
+        wish: what an operator last asked of it, where the caller has just read that; None to ask the store.
         Raises Unavailable when the database does not answer, Conflict when somebody else took the study over.
         """
-        grant = self._grant(target)
+        grant = self._tenure.grant(target)
         if grant is None:
             self.forget(study_id)
             return Tick("another worker drives this target", timedelta(seconds=1))
-        study = self._store.study(study_id)
-        self._seen[study_id] = study
+        study = self._known(study_id, grant).study
         if study.phase is Phase.ENDED:
-            return self._ended(study, grant)
+            return self._ended(study)
         if study.pending is not None:
             return self._finish(study, grant)
-        return self._decide(study, grant)
+        return self._decide(study, wish, grant)
+
+    def _known(self, study_id: str, grant: Grant) -> _Known:
+        """Return the study as it stands, read again under every new lease and after every write that went wrong."""
+        known = self._seen.get(study_id)
+        if known is None or known.token != grant.token:
+            sequence = self._store.next_sequence(study_id) - 1
+            known = _Known(self._store.study(study_id), sequence, grant.token)
+            self._seen[study_id] = known
+        return known
 
     def retreat(self, study_id: str) -> str:
         """Give production its traffic back without the database's consent; returns what was done.
 
         For a worker that can no longer record: exposing users to what nobody watches is worse than a void window.
         """
-        study = self._seen.get(study_id)
+        known = self._seen.get(study_id)
+        study = known.study if known is not None else None
         if study is None or study.incumbent is None or study.phase is Phase.ENDED:
             return "nothing to take back"
         weights, *also_safe = unwatched_weights(study)
@@ -125,39 +172,40 @@ class Controller:
     def forget(self, study_id: str) -> None:
         """Drop what is remembered of a study that somebody else drives or that has ended."""
         self._seen.pop(study_id, None)
+        self._doors.pop(study_id, None)
+        self._prints.pop(study_id, None)
 
     # -- deciding ------------------------------------------------------------------------------------------
 
-    def _decide(self, study: Study, grant: Grant) -> Tick:
-        seen = self._observe(study)
+    def _decide(self, study: Study, wish: Wish | None, grant: Grant) -> Tick:
+        seen = self._observe(study, wish)
         decision = next_step(study, seen)
         if decision.study == study and decision.action is None:
             return Tick(decision.reason, decision.look_after)
         sequence = self._record(study, decision, "decision", to_record(seen), seen, grant)
         if decision.action is None:
-            return self._told(decision, grant)
+            return self._told(decision)
         return self._act(decision.study, decision.action, sequence, grant)
 
     def _finish(self, study: Study, grant: Grant) -> Tick:
         """Do again, or ask after, the action that is pending; its decision was the last journal entry."""
         assert study.pending is not None
-        sequence = self._store.next_sequence(study.id) - 1
-        return self._act(study, study.pending.action, sequence, grant)
+        return self._act(study, study.pending.action, self._seen[study.id].sequence, grant)
 
     def _act(self, study: Study, action: Action, sequence: int, grant: Grant) -> Tick:
-        self._require(grant)
+        self._tenure.require(grant)
         result = self._perform(study, action, sequence)
         if result is None:
-            return Tick(
-                "waiting for the load to finish", min(study.plan.pace.look_interval, timedelta(seconds=1))
-            )
+            what = "proposal" if isinstance(action, Propose) else "load"
+            again = min(study.plan.pace.look_interval, timedelta(seconds=1))
+            return Tick(f"waiting for the {what} to finish", again)
         decision = absorb(study, result)
         self._record(study, decision, "outcome", to_record(result), result, grant)
-        return self._told(decision, grant)
+        return self._told(decision)
 
-    def _told(self, decision: Decision, grant: Grant) -> Tick:
+    def _told(self, decision: Decision) -> Tick:
         if decision.study.phase is Phase.ENDED:
-            return self._ended(decision.study, grant)
+            return self._ended(decision.study)
         return Tick(decision.reason, decision.look_after)
 
     def _record(
@@ -169,7 +217,7 @@ class Controller:
         source: Observation | ActionResult,
         grant: Grant,
     ) -> int:
-        sequence = self._store.next_sequence(before.id)
+        sequence = self._seen[before.id].sequence + 1
         entry = JournalEntry(
             sequence=sequence,
             kind=kind,
@@ -180,20 +228,25 @@ class Controller:
             actor=self._holder,
             state=digest(decision.study),
         )
-        self._store.append(before, decision.study, entry, grant)
-        self._seen[before.id] = decision.study
+        try:
+            self._store.append(before, decision.study, entry, grant)
+        except BaseException:
+            # Whether it was written is not known: the next tick reads again. Until then this is what is taken back.
+            self._seen[before.id] = _Known(before, sequence - 1, UNREAD)
+            raise
+        self._seen[before.id] = _Known(decision.study, sequence, grant.token)
         return sequence
 
     # -- observing -----------------------------------------------------------------------------------------
 
-    def _observe(self, study: Study) -> Observation:
+    def _observe(self, study: Study, wish: Wish | None) -> Observation:
         world = self._world(study)
         faults: dict[str, str] = {}
         configs: dict[str, ModelConfig] = {}
         reads = {
-            r.name: self._background.submit(_read_config, world, r.name) for r in study.plan.target.replicas
+            r.name: self._pools.reads.submit(_read_config, world, r.name) for r in study.plan.target.replicas
         }
-        weights_read = self._background.submit(world.route.weights)
+        weights_read = self._pools.reads.submit(world.route.weights)
         sample = world.metrics.sample()
         for name, read in reads.items():
             try:
@@ -206,13 +259,21 @@ class Controller:
             weights, faults["gateway"] = None, str(error)
         return Observation(
             at=self._clock.now(),
-            wish=self._store.wish(study.id),
+            wish=self._store.wish(study.id) if wish is None else wish,
             sample=sample,
             weights=dict(weights) if weights is not None else None,
-            fingerprints={name: fingerprint(config) for name, config in configs.items()},
+            fingerprints={name: self._print(study.id, name, config) for name, config in configs.items()},
             configs=_texts(configs) if study.phase is Phase.CREATED else {},
             faults=faults,
         )
+
+    def _print(self, study_id: str, replica: str, config: ModelConfig) -> str:
+        """Return the fingerprint of what a replica serves; it rarely differs from what it served at the last look."""
+        prints = self._prints.setdefault(study_id, {})
+        known = prints.get(replica)
+        if known is None or known[0] != config:
+            known = prints[replica] = (config, fingerprint(config))
+        return known[1]
 
     # -- acting --------------------------------------------------------------------------------------------
 
@@ -225,12 +286,21 @@ class Controller:
                 self._world(study).route.set_weights(action.weights)
                 return ActionResult(self._clock.now(), True)
             assert isinstance(action, Propose)
-            return self._propose(study)
+            return self._propose(study, sequence)
         except AutotunerError as error:
             return ActionResult(self._clock.now(), False, str(error), isinstance(error, Unavailable))
 
-    def _propose(self, study: Study) -> ActionResult:
-        proposal = self._outside.proposers(study.plan).propose(study)
+    def _propose(self, study: Study, sequence: int) -> ActionResult | None:
+        """Ask the sampler, or for its answer; None while it computes. The same records give the same proposal."""
+        key = (study.id, sequence)
+        computing = self._proposals.get(key)
+        if computing is None:
+            propose = self._outside.proposers(study.plan).propose
+            computing = self._proposals[key] = self._pools.proposals.submit(propose, study)
+        if not computing.done():
+            return None
+        del self._proposals[key]
+        proposal = computing.result()
         if proposal is not None:
             return ActionResult(self._clock.now(), True, proposal.reason, proposal=proposal)
         reason = why_done(study) or "the sampler found nothing worth another trial"
@@ -242,7 +312,7 @@ class Controller:
         if running is None:
             config = _complete(study, action)
             limit = study.plan.pace.load_limit
-            running = self._background.submit(
+            running = self._pools.loads.submit(
                 self._loader(study, action), self._world(study), action.replica, config, limit
             )
             self._loads[key] = running
@@ -261,53 +331,36 @@ class Controller:
 
     # -- leases --------------------------------------------------------------------------------------------
 
-    def _grant(self, target: str) -> Grant | None:
-        """Return the lease on a target, renewed when half of it has gone."""
-        asked = self._clock.now()
-        held = self._held.get(target)
-        if held is not None and held.until - asked > self._lease_ttl / 2:
-            return held.grant
-        grant = self._leases.acquire(target, self._holder, self._lease_ttl)
-        if grant is None:
-            self._held.pop(target, None)
-            return None
-        self._held[target] = _Held(grant, asked + self._lease_ttl)
-        return grant
+    def renew(self) -> None:
+        """Renew the leases that need it, all in one go, so that no tick has to. Raises Unavailable."""
+        self._tenure.renew()
 
-    def _require(self, grant: Grant) -> None:
-        """Raise Conflict unless the lease still lasts: the database fences what is written, but not what is done."""
-        still = self._grant(grant.target)
-        if still is None or still.token != grant.token:
-            raise Conflict(f"lease of target {grant.target}", f"{grant.holder} lost it within a tick")
+    def hand_over(self, study_id: str) -> bool:
+        """Give a study to whoever wants it, if nothing is under way that the next one would have to begin again."""
+        known = self._seen.get(study_id)
+        if known is None or known.token == UNREAD or not at_rest(known.study):
+            return False
+        self._tenure.release(known.study.plan.target.name)
+        self.forget(study_id)
+        return True
 
     def leave(self) -> None:
         """Give production its traffic, then every lease back, so that nobody is exposed to what nobody watches.
 
         The next worker need not wait for the leases; it finds the window void and measures again. Raises Unavailable.
         """
-        for study in list(self._seen.values()):
-            if self._drives(study.plan.target.name):
+        for study in [known.study for known in list(self._seen.values())]:
+            if self._tenure.drives(study.plan.target.name):
                 done = self.retreat(study.id)
                 log.info("retreated", extra={"study": study.id, "reason": done})
-        for target, held in list(self._held.items()):
-            self._leases.release(held.grant)
-            self._held.pop(target, None)
-
-    def _drives(self, target: str) -> bool:
-        """Whether nobody else can be driving the target; without the database nobody can take it over."""
-        try:
-            return target in self._held and self._grant(target) is not None
-        except Unavailable:
-            return True
+        self._tenure.release_all()
 
     def lost(self, target: str) -> None:
         """Drop the lease on a target that turned out to be somebody else's."""
-        self._held.pop(target, None)
+        self._tenure.lost(target)
 
-    def _ended(self, study: Study, grant: Grant) -> Tick:
-        self._leases.release(grant)
-        self._held.pop(grant.target, None)
-        self._doors.pop(study.id, None)
+    def _ended(self, study: Study) -> Tick:
+        self._tenure.release(study.plan.target.name)
         self.forget(study.id)
         return Tick(study.reason, timedelta(0), ended=True)
 
@@ -315,6 +368,11 @@ class Controller:
         if study.id not in self._doors:
             self._doors[study.id] = self._outside.worlds(study.plan.target)
         return self._doors[study.id]
+
+
+def at_rest(study: Study) -> bool:
+    """Say whether nothing is under way: no action is pending and no trial is being carried through."""
+    return study.pending is None and (study.trial is None or study.trial.state is TrialState.JUDGED)
 
 
 def _read_config(world: World, replica: str) -> ModelConfig:

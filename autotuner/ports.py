@@ -14,6 +14,7 @@ from autotuner.domain.access import Identity, Said, Token
 from autotuner.domain.configuration import ModelConfig
 from autotuner.domain.measurement import Sample
 from autotuner.domain.registration import Registration, Wanted
+from autotuner.domain.sharing import Errand
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Proposal, Study, Wish
 from autotuner.domain.target import Target
@@ -125,6 +126,14 @@ class Grant:
 
 
 @dataclass(frozen=True)
+class Muster:
+    """Who is at work: how many workers are alive, this one included, and who drives each target that is driven."""
+
+    workers: int
+    holders: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class StudySummary:
     """A study as a list shows it."""
 
@@ -160,6 +169,15 @@ class Leases(Protocol):
 
     def acquire(self, target: str, holder: str, ttl: timedelta) -> Grant | None:
         """Take or renew the lease on `target`; None while somebody else holds it. Raises Unavailable."""
+
+    def renew(self, grants: Sequence[Grant], ttl: timedelta) -> frozenset[str]:
+        """Renew many leases in one go; returns the targets of those that are still held. Raises Unavailable."""
+
+    def muster(self, holder: str, ttl: timedelta) -> Muster:
+        """Say that the worker `holder` is alive for another `ttl`, and return who else is. Raises Unavailable."""
+
+    def dismiss(self, holder: str) -> None:
+        """Say that the worker `holder` is gone, so that the others take its share at once. Raises Unavailable."""
 
     def release(self, grant: Grant) -> None:
         """Give the lease back; nothing happens when it is no longer held."""
@@ -197,6 +215,9 @@ class Store(Protocol):
 
     def unfinished(self) -> Sequence[tuple[str, str]]:
         """Return (study id, target name) of every study that has not ended, oldest first."""
+
+    def errands(self) -> Sequence[Errand]:
+        """Return every study that has not ended, as workers share them out, oldest first."""
 
     def studies(self, target: str | None = None, limit: int = 50) -> Sequence[StudySummary]:
         """Return studies, newest first."""

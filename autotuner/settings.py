@@ -60,7 +60,30 @@ class Settings(BaseSettings):
         f"At least {2 * LONGEST_CALL_SECONDS:g}: a lease must outlive the slowest tick.",
     )
     threads: int = Field(
-        16, ge=2, description="Threads that read servers and load models beside the ticks of this process."
+        16,
+        ge=2,
+        le=64,
+        description="Ticks that one worker makes at the same time; each waits for servers. More carry more "
+        "targets that answer slowly.",
+    )
+    load_threads: int = Field(
+        64,
+        ge=1,
+        le=1000,
+        description="Loads of models that one worker waits for at the same time; a load takes seconds to minutes.",
+    )
+    studies: int = Field(
+        1000,
+        ge=1,
+        le=10_000,
+        description="Studies that one worker carries at most; what is beyond waits for another worker.",
+    )
+    canaries_per_site: int = Field(
+        20,
+        ge=1,
+        le=100_000,
+        description="Canaries under load at the same time on one site (`site` of a target); further studies wait in "
+        "the order they came. Protects a cluster from too many experiments at once.",
     )
     database_connections: int = Field(
         10,

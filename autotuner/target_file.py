@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, create_m
 from autotuner.domain.configuration import MAX_DELAY_MICROSECONDS
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Approval, Pace, StudyPlan
-from autotuner.domain.target import Gateway, Limits, Objective, Replica, Target
+from autotuner.domain.target import DEFAULT_SITE, Gateway, Limits, Objective, Replica, Target
 from autotuner.errors import InvalidInput
 from autotuner.sections import FRACTION, NAME_PATTERN, SAMPLERS, Section, parse_yaml, read_file, validated
 
@@ -183,6 +183,11 @@ class TargetFile(Section):
         default=Objective.CAPACITY, strict=False, description=f"one of: {', '.join(Objective)}"
     )
     study: StudySection = Field(default=StudySection(), description="a section of study settings")
+    site: str = Field(
+        default=DEFAULT_SITE,
+        pattern=NAME_PATTERN,
+        description="lower-case letters, digits and hyphens, up to 63: the cluster whose canaries are limited together",
+    )
     cost: CostSection | None = Field(default=None, description="a section with replica_per_hour")
     note: str = Field(default="", max_length=1000, description="a text of at most 1000 characters")
 
@@ -243,6 +248,7 @@ class TargetFile(Section):
             note=self.note,
             replica_cost_per_hour=self.cost.replica_per_hour if self.cost else None,
             currency=self.cost.currency if self.cost else "USD",
+            site=self.site,
         )
 
     def budget(self, actor: str, reason: str = "") -> SloBudget:

@@ -1,4 +1,8 @@
-"""The loop around the controller: which study is due, and what to do when something fails.
+"""The loop around the controller: which studies this process carries, which is due, and what to do when one fails.
+
+Every second it looks around: who else is at work, what is unfinished, and what its own share of that is. Ticks run in
+a bounded pool, whatever has waited longest first, so that a target that answers slowly holds up itself and not the
+others. All bookkeeping is done by the one thread that runs the loop.
 
 One broad `except` lives here. Whatever fails for longer than a moment while users are exposed, the traffic goes
 back to production first; the study carries on from its records when the failure is over (guards rules 3 and 6).
@@ -6,15 +10,21 @@ back to production first; the study carries on from its records when the failure
 
 from __future__ import annotations
 
+import contextlib
+import heapq
 import logging
+import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from autotuner.controller import Controller, Tick
+from autotuner.domain.sharing import Errand, admitted, share
+from autotuner.domain.study import Wish
 from autotuner.errors import Conflict, Unavailable
-from autotuner.ports import Clock, Store
+from autotuner.ports import Clock, Leases, Muster, Store
 from autotuner.telemetry.logs import bound
 
 log = logging.getLogger(__name__)
@@ -23,94 +33,330 @@ IDLE = timedelta(seconds=1)
 GRACE = timedelta(seconds=3)
 """How long a study may fail to advance before its canary's traffic is given back."""
 
+STOP_LATENCY = timedelta(seconds=0.25)
+"""How often a loop that waits for ticks looks whether it is to stop."""
+
+SLOW = timedelta(seconds=1)
+"""A tick that takes longer, and much longer than others do, has a target that answers slowly: such targets share a
+part of the threads."""
+
+MUCH_LONGER = 4
+LEARNING = 0.05
+"""How much one tick counts in the mean duration of ticks."""
+
+SLOW_PART = 4
+"""One in so many threads may be waiting for slow targets."""
+
+HANDED_OVER_AT_ONCE = 20
+"""So many studies at most are given to other workers in one look around: each is a write to the database."""
+
+
+ALONE = Muster(1, {})
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How much one worker takes on. threads: ticks at the same time; canaries_per_site: under load at the same time.
+
+    present_for: how long after its last word a worker is taken to be alive.
+    """
+
+    threads: int = 1
+    studies: int = 1_000
+    canaries_per_site: int = 1_000
+    present_for: timedelta = timedelta(seconds=15)
+
 
 @dataclass
 class _Course:
     """When a study is due, and since when it has been failing: since it was due, however long the failing took."""
 
-    target: str
+    errand: Errand
     due: datetime
     failing_since: datetime | None = None
     failures: int = 0
     retreated: bool = False
+    ticking: bool = False
+    slow: bool = False
+
+
+@dataclass(frozen=True)
+class _Ticked:
+    """What became of one tick; began and ended by this process's clock. retreated: what giving traffic back came to."""
+
+    study_id: str
+    began: datetime
+    ended: datetime
+    result: Tick | Exception
+    retreated: str = ""
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What a look around found: every unfinished study, and who is at work; None when the database does not answer."""
+
+    errands: Sequence[Errand] | None
+    muster: Muster = ALONE
 
 
 @dataclass
 class Worker:
-    """Advances every unfinished study it may drive until it is stopped."""
+    """Carries its share of the unfinished studies until it is stopped.
+
+    pool: where ticks run; None to run them in the loop itself, one after another.
+    """
 
     store: Store
+    leases: Leases
     controller: Controller
     clock: Clock
+    terms: Terms = Terms()
+    pool: Executor | None = None
     told: Callable[[str, Tick], None] | None = None
+    late: Callable[[timedelta], None] | None = None
+    """Told how long after it was due each tick began."""
     only: str | None = None
-    """The one study to advance; None for all."""
+    """The one study to advance, whoever else there is; None for a share of all."""
     _known: bool = False
     """Whether the database has ever said which studies are unfinished."""
+    _unfinished: int = 0
+    _look_due: datetime | None = None
+    _looking: bool = False
+    _ticking: int = 0
+    _usual: timedelta = timedelta(0)
+    """The mean duration of the newest ticks."""
     _courses: dict[str, _Course] = field(default_factory=dict)
+    _due: list[tuple[datetime, str]] = field(default_factory=list)
+    """A heap of when each study is due; entries that no longer hold are passed over."""
+    _done: queue.SimpleQueue[_Ticked | _Around] = field(default_factory=queue.SimpleQueue)
 
     def run(self, stop: threading.Event, until_idle: bool = False) -> None:
-        """Run until `stop` is set, or with `until_idle` until no study is unfinished."""
-        while not stop.is_set():
-            pause = self.turn()
-            if until_idle and self._known and not self._courses:
-                return
-            stop.wait(pause.total_seconds())
+        """Run until `stop` is set, or with `until_idle` until no study is unfinished; then no tick is under way."""
+        try:
+            while not stop.is_set():
+                pause = self.turn()
+                if until_idle and self._known and not self._unfinished and not self._ticking:
+                    return
+                self._wait(stop, pause)
+        finally:
+            while self._ticking or self._looking:
+                self._settle(self._done.get())
 
     def turn(self) -> timedelta:
-        """Advance each study that is due once; return how long nothing will be due."""
+        """Begin a tick of each study that is due; return how long nothing will be due."""
+        self._settle_all()
         now = self.clock.now()
-        self._refresh(now)
-        for study_id, course in list(self._courses.items()):
-            if course.due <= now:
-                self._advance(study_id, course)
-        now = self.clock.now()
-        waits = [course.due - now for course in self._courses.values()]
-        return max(timedelta(0), min([IDLE, *waits]))
+        if not self._looking and (self.pool is None or self._look_due is None or self._look_due <= now):
+            self._looking, self._look_due = True, now + IDLE
+            self._do(self._look)
+            self._settle_all()
+        for course in self._next():
+            self._begin(course)
+        self._settle_all()
+        pause = self._due[0][0] - self.clock.now() if self._due else IDLE
+        return max(timedelta(0), min(IDLE, pause))
 
-    def _refresh(self, now: datetime) -> None:
-        """Learn which studies are unfinished; keep to the known ones while the database does not answer."""
+    def leave(self) -> None:
+        """Give production its traffic and every lease back, and tell the others. Raises Unavailable."""
+        self.controller.leave()
+        if self.only is None:
+            self.leases.dismiss(self.controller.holder)
+
+    def _wait(self, stop: threading.Event, pause: timedelta) -> None:
+        """Wait until something is due, a tick has ended or it is time to stop."""
+        if not self._ticking and not self._looking:
+            stop.wait(pause.total_seconds())
+            return
+        free = self._ticking < self.terms.threads
+        timeout = min(pause, STOP_LATENCY) if free else STOP_LATENCY
+        with contextlib.suppress(queue.Empty):
+            self._settle(self._done.get(timeout=timeout.total_seconds()))
+
+    def _do(self, work: Callable[[], _Ticked | _Around]) -> None:
+        """Do work, in the pool where there is one, and queue what it came to."""
+        if self.pool is None:
+            self._done.put(work())
+        else:
+            self.pool.submit(lambda: self._done.put(work()))
+
+    def _settle_all(self) -> None:
+        while not self._done.empty():
+            self._settle(self._done.get())
+
+    def _settle(self, done: _Ticked | _Around) -> None:
+        if isinstance(done, _Ticked):
+            self._ticked(done)
+        else:
+            self._looked(done)
+
+    # -- which studies -------------------------------------------------------------------------------------
+
+    def _look(self) -> _Around:
+        """Ask what is unfinished and who is at work, and renew the leases that are held."""
         try:
-            unfinished = {s: t for s, t in self.store.unfinished() if self.only in (None, s)}
+            self.controller.renew()
+            errands = self.store.errands()
+            if self.only is not None:
+                return _Around(errands)
+            return _Around(errands, self.leases.muster(self.controller.holder, self.terms.present_for))
         except Unavailable as error:
             log.warning("database_unavailable", extra={"reason": str(error)})
+        except Exception as error:
+            log.warning("look_around_failed", extra={"reason": str(error)}, exc_info=error)
+        return _Around(None)
+
+    def _looked(self, around: _Around) -> None:
+        """Take a share of what there is; keep to what is known while the database does not answer."""
+        self._looking = False
+        if around.errands is None:
             return
-        self._known = True
-        for gone in self._courses.keys() - unfinished.keys():
-            del self._courses[gone]
-        for study_id, target in unfinished.items():
-            self._courses.setdefault(study_id, _Course(target, now))
-
-    def _advance(self, study_id: str, course: _Course) -> None:
-        try:
-            with bound(study=study_id, target=course.target):
-                tick = self.controller.tick(study_id, course.target)
-        except Conflict as error:
-            log.warning("study_taken_over", extra={"study": study_id, "reason": str(error)})
-            self.controller.lost(course.target)
-            self.controller.forget(study_id)
-            course.due = self.clock.now() + IDLE
-        except Exception as error:  # noqa: BLE001 - the top of the loop: log, count, back off
-            self._failed(study_id, course, error)
+        runnable = admitted(around.errands, self.terms.canaries_per_site)
+        if self.only is None:
+            self._unfinished = len(around.errands)
+            mine = self._share(runnable, around.muster)
         else:
-            course.failing_since, course.failures, course.retreated = None, 0, False
-            course.due = self.clock.now() + tick.look_after
-            if self.told is not None:
-                self.told(study_id, tick)
+            self._unfinished = sum(each.study_id == self.only for each in around.errands)
+            mine = [each for each in runnable if each.study_id == self.only]
+            if self._unfinished and not mine and self.told is not None:
+                self.told(self.only, Tick("waiting: every place for a canary on this site is taken", IDLE))
+        self._known = True
+        self._follow(mine)
 
-    def _failed(self, study_id: str, course: _Course, error: Exception) -> None:
+    def _follow(self, mine: Sequence[Errand]) -> None:
+        """Keep a course for each of `mine` and for nothing else."""
         now = self.clock.now()
+        for gone in self._courses.keys() - {each.study_id for each in mine}:
+            if not self._courses[gone].ticking:
+                del self._courses[gone]
+        for each in mine:
+            course = self._courses.get(each.study_id)
+            if course is None:
+                self._courses[each.study_id] = course = _Course(each, now)
+                self._plan(course, now)
+            course.errand = each
+
+    def _share(self, runnable: Sequence[Errand], muster: Muster) -> list[Errand]:
+        """Return what this worker carries from now on: its fair share of what may run."""
+        ours = share(runnable, muster.holders, self.controller.holder, muster.workers, self.terms.studies)
+        given = self._given(ours.kept, min(ours.surplus, HANDED_OVER_AT_ONCE))
+        return [each for each in (*ours.kept, *ours.taken) if each.study_id not in given]
+
+    def _given(self, kept: Sequence[Errand], surplus: int) -> set[str]:
+        """Hand over up to `surplus` studies that are at rest, the newest first; returns which."""
+        given: set[str] = set()
+        for each in reversed(kept):
+            if len(given) >= surplus:
+                break
+            course = self._courses.get(each.study_id)
+            if (course is None or not course.ticking) and self._handed_over(each):
+                given.add(each.study_id)
+        return given
+
+    def _handed_over(self, errand: Errand) -> bool:
+        try:
+            given = self.controller.hand_over(errand.study_id)
+        except Unavailable as error:
+            log.warning("database_unavailable", extra={"reason": str(error)})
+            return False
+        if given:
+            log.info("study_handed_over", extra={"study": errand.study_id, "target": errand.target})
+        return given
+
+    # -- ticks ---------------------------------------------------------------------------------------------
+
+    def _plan(self, course: _Course, due: datetime) -> None:
+        course.due = due
+        heapq.heappush(self._due, (due, course.errand.study_id))
+
+    def _next(self) -> list[_Course]:
+        """Return the courses to tick now, whatever has waited longest first, as many as there are threads for."""
+        now = self.clock.now()
+        chosen: list[_Course] = []
+        put_off: list[tuple[datetime, str]] = []
+        slow = max(1, self.terms.threads // SLOW_PART)
+        if self.pool is not None:
+            slow -= sum(course.slow and course.ticking for course in self._courses.values())
+        while self._due and self._due[0][0] <= now:
+            if self.pool is not None and self._ticking + len(chosen) >= self.terms.threads:
+                break
+            due, study_id = heapq.heappop(self._due)
+            course = self._courses.get(study_id)
+            if course is None or course.ticking or course.due != due:
+                continue
+            if self.pool is not None and course.slow and slow <= 0:
+                put_off.append((due, study_id))
+                continue
+            slow -= course.slow
+            chosen.append(course)
+        for entry in put_off:
+            heapq.heappush(self._due, entry)
+        return chosen
+
+    def _begin(self, course: _Course) -> None:
+        course.ticking = True
+        self._ticking += 1
+        if self.late is not None:
+            self.late(self.clock.now() - course.due)
+        self._do(lambda: self._tick(course))
+
+    def _tick(self, course: _Course) -> _Ticked:
+        """Make one tick, in whatever thread; whatever it raises is an answer too."""
+        errand, began = course.errand, self.clock.now()
+        result: Tick | Exception
+        retreated = ""
+        with bound(study=errand.study_id, target=errand.target):
+            try:
+                result = self.controller.tick(errand.study_id, errand.target, self._wish(errand))
+            except Exception as error:  # noqa: BLE001 - the top of the loop: log, count, back off
+                result = error
+                if not isinstance(error, Conflict):
+                    retreated = self._retreat(course)
+        return _Ticked(errand.study_id, began, self.clock.now(), result, retreated)
+
+    def _wish(self, errand: Errand) -> Wish | None:
+        """Return the wish as it was read a moment ago; without a pool each tick asks for itself."""
+        return None if self.pool is None else errand.wish
+
+    def _retreat(self, course: _Course) -> str:
+        """Give traffic back once a study has been failing for too long; returns what was done, empty for nothing."""
+        failing_for = self.clock.now() - (course.failing_since or course.due)
+        return (
+            self.controller.retreat(course.errand.study_id)
+            if not course.retreated and failing_for >= GRACE
+            else ""
+        )
+
+    def _ticked(self, ticked: _Ticked) -> None:
+        """Note when the study is due next."""
+        course = self._courses[ticked.study_id]
+        lasted = ticked.ended - ticked.began
+        course.ticking, course.slow = False, lasted > max(SLOW, MUCH_LONGER * self._usual)
+        self._usual += LEARNING * (lasted - self._usual)
+        self._ticking -= 1
+        result = ticked.result
+        if isinstance(result, Tick):
+            course.failing_since, course.failures, course.retreated = None, 0, False
+            self._plan(course, self.clock.now() + result.look_after)
+            if self.told is not None:
+                self.told(ticked.study_id, result)
+        elif isinstance(result, Conflict):
+            log.warning("study_taken_over", extra={"study": ticked.study_id, "reason": str(result)})
+            self.controller.lost(course.errand.target)
+            self.controller.forget(ticked.study_id)
+            self._plan(course, self.clock.now() + IDLE)
+        else:
+            self._failed(ticked, course, result)
+
+    def _failed(self, ticked: _Ticked, course: _Course, error: Exception) -> None:
         course.failing_since = course.failing_since or course.due
         course.failures += 1
-        expected = isinstance(error, Unavailable)
         log.warning(
             "tick_failed",
-            extra={"study": study_id, "reason": str(error), "failures": course.failures},
-            exc_info=None if expected else error,
+            extra={"study": ticked.study_id, "reason": str(error), "failures": course.failures},
+            exc_info=None if isinstance(error, Unavailable) else error,
         )
-        if not course.retreated and now - course.failing_since >= GRACE:
-            done = self.controller.retreat(study_id)
-            course.retreated = "could not" not in done
-            log.warning("retreated", extra={"study": study_id, "reason": done})
+        if ticked.retreated:
+            course.retreated = "could not" not in ticked.retreated
+            log.warning("retreated", extra={"study": ticked.study_id, "reason": ticked.retreated})
         back_off = min(timedelta(seconds=10), timedelta(seconds=0.5) * 2 ** min(course.failures, 5))
-        course.due = now + back_off
+        self._plan(course, self.clock.now() + back_off)

@@ -20,6 +20,7 @@ from autotuner.adapters.simulated import SimulatedProfile, SimulatedWorld, small
 from autotuner.bootstrap import Application
 from autotuner.cli.app import app
 from autotuner.cli.invocation import Invocation
+from autotuner.controller import Pools
 from autotuner.ports import Store
 from autotuner.settings import Settings
 from autotuner.target_file import parse_target_file
@@ -135,7 +136,8 @@ class Terminal:
             issuer=None,
             leases=MemoryLeases(self.store, self.clock),
             clock=self.clock,
-            background=self.target.background,
+            pools=Pools.all_in(self.target.background),
+            ticks=None,
             worlds=lambda target: self.target.world,
             proposers=proposers,
             schema_is_current=lambda: self.schema_is_current,

@@ -210,15 +210,24 @@ def check_unfinished(study_id: str, phase: Phase) -> None:
         raise Conflict(f"study {study_id}", "it has already ended")
 
 
-def kept_entry(entry: JournalEntry) -> JournalEntry:
-    """Return a journal entry as it comes back from a store."""
+def storable_entry(entry: JournalEntry) -> JournalEntry:
+    """Return a journal entry that every store can hold, JSON-ready."""
     return replace(
         entry,
         at=aware(entry.at),
-        observed=plain_json(entry.observed) or {},
-        action=plain_json(entry.action),
+        observed=to_record(dict(entry.observed)),
+        action=None if entry.action is None else to_record(dict(entry.action)),
         reason=plain(entry.reason),
         actor=plain(entry.actor),
+    )
+
+
+def kept_entry(entry: JournalEntry) -> JournalEntry:
+    """Return a journal entry as it comes back from a store."""
+    return replace(
+        storable_entry(entry),
+        observed=plain_json(entry.observed) or {},
+        action=plain_json(entry.action),
     )
 
 

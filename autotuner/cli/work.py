@@ -73,6 +73,6 @@ def carry(app: Application, stop: threading.Event, *, until_idle: bool) -> int:
 def give_back(worker: Worker) -> None:
     """Let a worker give up what it holds; what cannot be given back is logged, for its leases expire by themselves."""
     try:
-        worker.controller.leave()
+        worker.leave()
     except AutotunerError as error:
         log.warning("leases_not_given_back", extra={"reason": str(error)})

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from autotuner.errors import InvalidInput, Refused
@@ -126,14 +127,23 @@ def fingerprint(config: ModelConfig) -> str:
     Numbers and numeric strings are the same (Triton prints 64-bit integers as strings), and the two
     spellings of "no preferred size" are the same.
     """
-    plain = copy.deepcopy(dict(config))
+    plain = _normal(config)
     batcher = plain.get("dynamic_batching")
     if isinstance(batcher, dict):
         sizes = sorted({int(size) for size in batcher.get("preferred_batch_size", [])})
         batcher["preferred_batch_size"] = [] if sizes == [int(plain.get("max_batch_size", 0))] else sizes
         batcher["max_queue_delay_microseconds"] = int(batcher.get("max_queue_delay_microseconds", 0))
-    text = json.dumps(_normal(plain), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=16_384)
+def configured_fingerprint(config_text: str, configuration: Configuration) -> str:
+    """Return what the complete configuration `config_text` (JSON) means with the tuned fields of `configuration`.
+
+    Every look at a study asks this of every replica, with the same answer: it is remembered.
+    """
+    return fingerprint(with_configuration(json.loads(config_text), configuration))
 
 
 def _normal(value: Any) -> Any:

@@ -6,12 +6,11 @@ that the study itself has touched are restored; a configuration somebody else pu
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 
 from autotuner.domain.aftermath import folded, settled
-from autotuner.domain.configuration import Configuration, fingerprint, with_configuration
+from autotuner.domain.configuration import Configuration, configured_fingerprint
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.observation import ActionResult, Decision, Observation, acting
 from autotuner.domain.phases import ending, entered
@@ -51,7 +50,7 @@ def known_fingerprints(study: Study) -> Mapping[str, frozenset[str]]:
 
 
 def _fingerprint(incumbent: Incumbent, replica: str, configuration: Configuration) -> str:
-    return fingerprint(with_configuration(json.loads(incumbent.configs[replica]), configuration))
+    return configured_fingerprint(incumbent.configs[replica], configuration)
 
 
 def promote(study: Study, seen: Observation) -> Decision:

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from autotuner.errors import InvalidInput
 
+DEFAULT_SITE = "default"
+"""The site of a target that names none."""
+
 
 class Objective(StrEnum):
     """What a study maximises; both are always measured and reported."""
@@ -70,6 +73,8 @@ class Target:
     replica_cost_per_hour: float | None = None
     """Cost of one replica for an hour, in the currency of `currency`."""
     currency: str = "USD"
+    site: str = DEFAULT_SITE
+    """The cluster or site whose canaries are limited together."""
 
     def __post_init__(self) -> None:
         names = [replica.name for replica in self.replicas]

@@ -7,10 +7,9 @@ nothing is measured, or promoted, on the evidence of another configuration (guar
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
-from autotuner.domain.configuration import fingerprint, with_configuration
+from autotuner.domain.configuration import configured_fingerprint
 from autotuner.domain.study import Incumbent, Study, Trial, TrialState
 from autotuner.errors import AutotunerError
 
@@ -55,7 +54,7 @@ def begin(study: Study, trial: Trial) -> Study:
 
 def wanted_fingerprint(incumbent: Incumbent, replica: str, trial: Trial) -> str:
     """Return what the replica's complete configuration must mean for the trial to be measured on it."""
-    return fingerprint(with_configuration(json.loads(incumbent.configs[replica]), trial.configuration))
+    return configured_fingerprint(incumbent.configs[replica], trial.configuration)
 
 
 def production_fingerprint(incumbent: Incumbent, replica: str) -> str:
@@ -64,7 +63,7 @@ def production_fingerprint(incumbent: Incumbent, replica: str) -> str:
     The canary may have been found with others, which nothing speaks for: it is given those back, but stands in for
     nobody with them.
     """
-    return fingerprint(with_configuration(json.loads(incumbent.configs[replica]), incumbent.configuration))
+    return configured_fingerprint(incumbent.configs[replica], incumbent.configuration)
 
 
 def incumbent_of(study: Study) -> Incumbent:

@@ -12,7 +12,7 @@ from autotuner.adapters.memory_store import MemoryLeases, MemoryStore
 from autotuner.adapters.optuna_proposer import OptunaProposer
 from autotuner.adapters.simulated import SimulatedProfile, SimulatedWorld, small_vision
 from autotuner.bookkeeping.rules import check_grant, check_sequence
-from autotuner.controller import Controller, Outside, Tick
+from autotuner.controller import Controller, Outside, Pools, Tick
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.study import Proposal, Study, StudyPlan, TrialKind
 from autotuner.operations import register_target, start_study
@@ -133,7 +133,7 @@ class Loop:
             clock=self.clock,
             worlds=lambda target: self.target.world,
             proposers=self.proposers,
-            background=self.target.background,
+            pools=Pools.all_in(self.target.background),
         )
         return Controller(outside, holder)
 

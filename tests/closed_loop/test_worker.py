@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from autotuner.adapters.memory_store import MemoryLeases
-from autotuner.controller import LEASE_TTL, Controller, Tick
+from autotuner.controller import Controller, Tick
 from autotuner.domain.study import Outcome, Phase, Study, TrialKind
 from autotuner.errors import Conflict, Unavailable
 from autotuner.operations import replay
+from autotuner.tenure import LEASE_TTL
 from autotuner.worker import GRACE, Worker
 from tests.closed_loop.endings import a_loop, at, check_ending, reached, trials
 from tests.closed_loop.loop import Loop
@@ -60,7 +61,8 @@ def a_controller(
 def a_worker(loop: Loop, holder: str = "worker-1", store: Any = None, clock: Any = None) -> Worker:
     """A worker of a process of its own."""
     controller = a_controller(loop, holder, store, clock)
-    return Worker(store or loop.store, controller, loop.clock)
+    leases = MemoryLeases(loop.store, clock or loop.clock)
+    return Worker(store or loop.store, leases, controller, loop.clock)
 
 
 def work(
@@ -179,7 +181,7 @@ def test_a_worker_that_was_replaced_takes_no_traffic_from_its_successor() -> Non
 def test_workers_that_steal_the_lease_from_one_another_still_end_the_study_right() -> None:
     loop = a_loop()
     first = a_worker(loop, "worker-1")
-    second = a_worker(loop, "worker-2", clock=FastClock(loop, timedelta(seconds=10)))
+    second = a_worker(loop, "worker-2", clock=FastClock(loop, timedelta(seconds=12)))
     work(loop, first, second)
     check_ending(loop)
     assert len({entry.actor for entry in loop.store.journal(loop.study_id)}) == 2

@@ -69,6 +69,7 @@ def postgres(database_url: str) -> Iterator[Backend]:
     def pass_time(by: timedelta) -> None:
         seconds = by.total_seconds()
         rows(database_url, f"UPDATE leases SET expires_at = expires_at - make_interval(secs => {seconds})")
+        rows(database_url, f"UPDATE workers SET alive_until = alive_until - make_interval(secs => {seconds})")
 
     yield Backend(
         store=PostgresStore(engine),

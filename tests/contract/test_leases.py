@@ -146,3 +146,67 @@ def test_of_many_that_write_at_once_exactly_one_writes_each_entry(backend: Backe
     assert sequences == list(range(1, sum(wrote) + 1))
     assert sequences
     assert backend.store.first_broken_audit() is None
+
+
+# -- many at once ------------------------------------------------------------------------------------------
+
+
+def test_many_leases_are_renewed_in_one_go_and_keep_their_tokens(backend: Backend) -> None:
+    leases = backend.new_process()
+    grants = [taken(leases), taken(leases, target="speech")]
+    backend.pass_time(TTL * 0.9)
+
+    assert leases.renew(grants, TTL) == {"vision", "speech"}
+
+    backend.pass_time(TTL * 0.9)
+    assert backend.new_process().acquire("vision", "worker-2", TTL) is None
+    assert [taken(leases).token, taken(leases, target="speech").token] == [each.token for each in grants]
+
+
+def test_a_lease_that_went_to_somebody_else_is_not_renewed(backend: Backend) -> None:
+    leases = backend.new_process()
+    grants = [taken(leases), taken(leases, target="speech")]
+    backend.pass_time(TTL + timedelta(seconds=1))
+    taken(backend.new_process(), "worker-2", "speech")
+
+    assert leases.renew(grants, TTL) == {"vision"}
+    assert leases.renew([], TTL) == frozenset()
+
+
+def test_another_process_of_the_same_name_renews_nothing(backend: Backend) -> None:
+    grant = taken(backend.new_process())
+
+    assert backend.new_process().renew([grant], TTL) == frozenset()
+
+
+# -- who is at work ----------------------------------------------------------------------------------------
+
+
+def test_a_worker_sees_who_else_is_alive_and_who_drives_what(backend: Backend) -> None:
+    first, second = backend.new_process(), backend.new_process()
+    taken(first)
+
+    assert first.muster("worker-1", TTL).workers == 1
+    assert second.muster("worker-2", TTL).workers == 2
+    assert second.muster("worker-2", TTL).holders == {"vision": "worker-1"}
+
+
+def test_a_worker_that_falls_silent_is_counted_no_more_and_its_targets_are_free(backend: Backend) -> None:
+    first, second = backend.new_process(), backend.new_process()
+    taken(first)
+    first.muster("worker-1", TTL)
+    backend.pass_time(TTL + timedelta(seconds=1))
+
+    found = second.muster("worker-2", TTL)
+
+    assert (found.workers, dict(found.holders)) == (1, {})
+
+
+def test_a_worker_that_says_it_leaves_is_gone_at_once(backend: Backend) -> None:
+    first, second = backend.new_process(), backend.new_process()
+    first.muster("worker-1", TTL)
+    second.muster("worker-2", TTL)
+
+    first.dismiss("worker-1")
+
+    assert second.muster("worker-2", TTL).workers == 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import pytest
 
+from autotuner.domain.sharing import Errand
 from autotuner.domain.study import Outcome, Pending, Phase, Restore, SetWeights, Wish
 from autotuner.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import StudySummary
@@ -345,3 +347,72 @@ def test_text_that_no_database_holds_is_kept_as_far_as_possible(backend: Backend
     assert backend.store.study(study.id).reason == foreign
     (kept,) = backend.store.journal(study.id)
     assert (kept.reason, kept.observed) == ("answered ? and ?, then é", {"fault": foreign})
+
+
+# -- what workers share out --------------------------------------------------------------------------------
+
+
+def test_errands_are_the_unfinished_studies_in_the_order_they_came(backend: Backend) -> None:
+    first = created(backend, "vision", id="b", created_at=at(60))
+    created(backend, "speech", id="a", created_at=at(0))
+    backend.store.set_wish("a", Wish.PAUSE, "bob", "", START)
+    backend.store.save_target(a_target(name="vision", site="north"), a_budget(), "operator", "", START)
+
+    assert backend.store.errands() == (
+        Errand("b", "vision", "north", Phase.CREATED, Wish.RUN),
+        Errand("a", "speech", "default", Phase.CREATED, Wish.PAUSE),
+    )
+
+    append(backend.store, first, ended(first), granted(backend))
+    assert [each.study_id for each in backend.store.errands()] == ["a"]
+
+
+# -- looks -------------------------------------------------------------------------------------------------
+
+
+def test_a_look_that_moves_the_open_window_alone_is_kept_to_the_last_digit(backend: Backend) -> None:
+    budget = registered(backend)
+    study = a_rich_study(budget)
+    backend.store.create_study(study)
+    grant = granted(backend)
+    newest = study.trials[-1]
+    assert newest.window is not None
+    looked = replace(
+        study,
+        trials=(*study.trials[:-1], replace(newest, window=replace(newest.window, harm_requests=AWKWARD))),
+    )
+
+    append(backend.store, study, looked, grant)
+    assert backend.store.study(study.id) == looked
+    closed = replace(looked, trials=(*looked.trials[:-1], replace(newest, window=None)))
+    append(backend.store, looked, closed, grant)
+
+    assert backend.store.study(study.id) == closed
+    assert backend.store.study("latest") == closed
+    assert backend.store.initial(study.id) == study
+
+
+def test_of_entries_written_at_once_those_that_are_refused_hold_up_no_other(backend: Backend) -> None:
+    names = [f"target-{number}" for number in range(12)]
+    studies = [created(backend, name, id=f"study of {name}") for name in names]
+    grants = {name: granted(backend, name) for name in names}
+    stale = replace(grants["target-3"], token=grants["target-3"].token - 1)
+
+    def write(number: int) -> str:
+        study, grant = studies[number], stale if number == 3 else grants[names[number]]
+        try:
+            for sequence in range(1, 6):
+                after = decided(study, sequence)
+                backend.store.append(study, after, an_entry(9 if number == 5 else sequence, after), grant)
+        except Conflict as error:
+            return error.subject
+        return "written"
+
+    with ThreadPoolExecutor(12) as pool:
+        said = list(pool.map(write, range(12)))
+
+    refused = {3: "lease of target target-3", 5: "study study of target-5"}
+    assert said == [refused.get(number, "written") for number in range(12)]
+    lengths = [len(backend.store.journal(study.id)) for study in studies]
+    assert lengths == [0 if number in refused else 5 for number in range(12)]
+    assert backend.store.first_broken_audit() is None

@@ -34,6 +34,7 @@ SEED = Path(__file__).parent / "seed_0001.sql"
 SCRIPTS = ScriptDirectory.from_config(migrate.configuration())
 REVISIONS: list[Script] = list(reversed(list(SCRIPTS.walk_revisions())))
 
+TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
 COLUMNS = (
     "SELECT table_name, column_name, data_type, is_nullable, column_default, is_identity "
     "FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 2"
@@ -115,7 +116,7 @@ def test_up_and_down_and_up_again_gives_the_same_schema(url: str) -> None:
     first = schema(url)
 
     assert downgrade(url, "base") is None
-    left = rows(url, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'")
+    left = rows(url, TABLES)
     functions = rows(url, "SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace")
     upgrade(url)
 

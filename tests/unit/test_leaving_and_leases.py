@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from autotuner.adapters.memory_store import MemoryLeases
-from autotuner.controller import LEASE_TTL, Controller
+from autotuner.controller import Controller
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.routing import parked_weights, unwatched_weights
 from autotuner.domain.study import Outcome, Phase, Study, TrialKind, TrialState
 from autotuner.errors import Conflict, Unavailable
 from autotuner.ports import Grant
+from autotuner.tenure import LEASE_TTL
 from autotuner.worker import GRACE, Worker
 from tests.closed_loop.endings import a_loop, at, check_ending, trials
 from tests.closed_loop.loop import Loop
@@ -111,8 +112,9 @@ def test_a_tick_that_hangs_longer_than_the_grace_gives_the_traffic_back_at_once(
             loop.clock.advance(GRACE + SECOND)
             raise Unavailable("postgres", "no answer")
 
-    store = Between(loop.store, "study", hang)
-    worker = Worker(loop.store, a_controller(loop, store=store), loop.clock)
+    store = Between(loop.store, "append", hang)
+    leases = MemoryLeases(loop.store, loop.clock)
+    worker = Worker(loop.store, leases, a_controller(loop, store=store), loop.clock)
     while not at(TrialKind.CANDIDATE)(loop.study):
         loop.clock.advance(max(worker.turn(), timedelta(milliseconds=20)))
     assert loop.target.route.weights()["canary"] > 0

@@ -9,7 +9,10 @@ from itertools import pairwise
 import pytest
 
 from autotuner.controller import Tick
+from autotuner.domain.sharing import Errand
+from autotuner.domain.study import Phase, Wish
 from autotuner.errors import Conflict, Unavailable
+from autotuner.ports import Muster
 from autotuner.worker import GRACE, IDLE, Worker
 from tests.builders import ManualClock
 
@@ -25,13 +28,18 @@ class ScriptedController:
         self.answer: Callable[[], Tick] = lambda: Tick("fine", 2 * SECOND)
         self.retreats = ["production has its traffic back"]
 
-    def tick(self, study_id: str, target: str) -> Tick:
+    holder = "worker-1"
+
+    def tick(self, study_id: str, target: str, wish: Wish | None = None) -> Tick:
         self.ticks.append(study_id)
         return self.answer()
 
     def retreat(self, study_id: str) -> str:
         self.asked.append(f"retreat {study_id}")
         return self.retreats.pop(0)
+
+    def renew(self) -> None:
+        pass
 
     def lost(self, target: str) -> None:
         self.asked.append(f"lost {target}")
@@ -47,10 +55,17 @@ class ListingStore:
         self.studies = list(studies)
         self.away = False
 
-    def unfinished(self) -> Sequence[tuple[str, str]]:
+    def errands(self) -> Sequence[Errand]:
         if self.away:
             raise Unavailable("postgres", "connection refused")
-        return [(study, f"target of {study}") for study in self.studies]
+        return [Errand(study, f"target of {study}", "here", Phase.SEARCH, Wish.RUN) for study in self.studies]
+
+
+class Alone:
+    """The leases of a worker that has no other beside it."""
+
+    def muster(self, holder: str, ttl: timedelta) -> Muster:
+        return Muster(1, {})
 
 
 class Scene:
@@ -58,7 +73,7 @@ class Scene:
 
     def __init__(self, *studies: str) -> None:
         self.controller, self.store, self.clock = ScriptedController(), ListingStore(*studies), ManualClock()
-        self.worker = Worker(self.store, self.controller, self.clock)  # type: ignore[arg-type]
+        self.worker = Worker(self.store, Alone(), self.controller, self.clock)  # type: ignore[arg-type]
 
     def fails(self, error: Exception) -> None:
         def answer() -> Tick:

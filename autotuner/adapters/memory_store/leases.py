@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from autotuner.adapters.memory_store.store import MemoryStore
 from autotuner.adapters.memory_store.tables import LeaseRow
 from autotuner.errors import NotFound
-from autotuner.ports import Clock, Grant
+from autotuner.ports import Clock, Grant, Muster
 
 
 class MemoryLeases:
@@ -35,6 +37,32 @@ class MemoryLeases:
             token = row.token if renewed else row.token + 1
             self._memory.leases[target] = LeaseRow(holder, self._session, token, now + ttl)
             return Grant(target, holder, token, now + ttl)
+
+    def renew(self, grants: Sequence[Grant], ttl: timedelta) -> frozenset[str]:
+        """Renew many leases in one go; returns the targets of those that are still held."""
+        with self._memory.lock:
+            until, still = self._clock.now() + ttl, []
+            for grant in grants:
+                row = self._memory.leases.get(grant.target)
+                if row is not None and (row.session, row.token) == (self._session, grant.token):
+                    self._memory.leases[grant.target] = replace(row, expires_at=until)
+                    still.append(grant.target)
+            return frozenset(still)
+
+    def muster(self, holder: str, ttl: timedelta) -> Muster:
+        """Say that the worker `holder` is alive for another `ttl`, and return who else is."""
+        with self._memory.lock:
+            now = self._clock.now()
+            self._memory.workers[holder] = now + ttl
+            alive = [name for name, until in self._memory.workers.items() if until > now]
+            held = self._memory.leases.items()
+            holders = {name: row.holder for name, row in held if row.holder and row.expires_at > now}
+            return Muster(len(alive), holders)
+
+    def dismiss(self, holder: str) -> None:
+        """Say that the worker `holder` is gone."""
+        with self._memory.lock:
+            self._memory.workers.pop(holder, None)
 
     def release(self, grant: Grant) -> None:
         """Give the lease back; nothing happens when it is no longer held."""

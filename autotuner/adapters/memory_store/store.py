@@ -32,6 +32,7 @@ from autotuner.bookkeeping.rules import (
 )
 from autotuner.domain.access import Said
 from autotuner.domain.registration import Wanted
+from autotuner.domain.sharing import Errand
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Phase, Study, Wish
 from autotuner.domain.target import Target
@@ -107,6 +108,17 @@ class MemoryStore:
         with self.memory.lock:
             studies = [row.study for row in reversed(self.memory.newest_first())]
             return tuple((s.id, s.plan.target.name) for s in studies if s.phase is not Phase.ENDED)
+
+    def errands(self) -> Sequence[Errand]:
+        """Return every study that has not ended, as workers share them out, oldest first."""
+        with self.memory.lock:
+            rows = [row for row in self.memory.studies.values() if row.study.phase is not Phase.ENDED]
+            return tuple(self._errand(row) for row in sorted(rows, key=lambda row: row.ordinal))
+
+    def _errand(self, row: StudyRow) -> Errand:
+        name = row.study.plan.target.name
+        site = self.memory.targets[name].target.site
+        return Errand(row.study.id, name, site, row.study.phase, row.wish)
 
     def studies(self, target: str | None = None, limit: int = 50) -> Sequence[StudySummary]:
         """Return studies, newest first."""

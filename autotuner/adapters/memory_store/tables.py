@@ -18,7 +18,7 @@ from autotuner.domain.registration import Registration
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Phase, Study, Wish
 from autotuner.ports import AuditRecord, JournalEntry, StartedBefore
-from autotuner.records import from_record, to_record
+from autotuner.records import from_record, study_text, to_record
 
 
 @dataclass
@@ -53,6 +53,8 @@ class Memory:
     budgets: dict[str, list[SloBudget]] = field(default_factory=dict)
     studies: dict[str, StudyRow] = field(default_factory=dict)
     leases: dict[str, LeaseRow] = field(default_factory=dict)
+    workers: dict[str, datetime] = field(default_factory=dict)
+    """Until when each worker is taken to be alive."""
     audit: list[ChainedRecord] = field(default_factory=list)
     tokens: dict[str, Token] = field(default_factory=dict)
     token_digests: dict[str, str] = field(default_factory=dict)
@@ -89,7 +91,7 @@ class Memory:
 
 def text_of(value: object) -> str:
     """Return the JSON text that a database would hold."""
-    return json.dumps(to_record(value), allow_nan=False)
+    return study_text(value) if isinstance(value, Study) else json.dumps(to_record(value), allow_nan=False)
 
 
 def study_of(text: str) -> Study:

@@ -10,47 +10,57 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Select, exc, func, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import (
+    JSON,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    exc,
+    func,
+    null,
+    select,
+    update,
+)
 
+from autotuner.adapters.postgres.appending import Appending, state_columns, whole
 from autotuner.adapters.postgres.audit_log import add_lines, first_broken_record, newest_records
 from autotuner.adapters.postgres.engine import transaction
-from autotuner.adapters.postgres.projections import changed_steps, changed_trials
 from autotuner.adapters.postgres.registry import PostgresRegistry, budget_of, retired_since
-from autotuner.adapters.postgres.tables import (
-    journal,
-    leases,
-    request_keys,
-    slo_budgets,
-    steps,
-    studies,
-    trials,
-)
-from autotuner.bookkeeping.audit import start_lines, step_lines, wish_lines
+from autotuner.adapters.postgres.tables import journal, request_keys, slo_budgets, studies, targets, trials
+from autotuner.bookkeeping.audit import start_lines, wish_lines
 from autotuner.bookkeeping.rules import (
     ANY_MARK,
     LATEST,
     aware,
-    check_grant,
     check_new_id,
     check_not_retired,
     check_request_key,
-    check_sequence,
     check_unfinished,
-    kept_entry,
     plain,
+    storable_entry,
 )
 from autotuner.domain.access import Said
 from autotuner.domain.registration import Wanted
+from autotuner.domain.sharing import Errand
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Phase, Study, Wish
-from autotuner.domain.target import Target
+from autotuner.domain.target import DEFAULT_SITE, Target
 from autotuner.errors import Conflict, NotFound
 from autotuner.ports import AuditRecord, Grant, JournalEntry, RequestKey, StartedBefore, StudySummary
-from autotuner.records import from_record, to_record
+from autotuner.records import from_record, study_text
 
 UNFINISHED_INDEX = "uq_studies_unfinished_target"
 NEWEST_FIRST = (studies.c.created_at.desc(), studies.c.ordinal.desc())
+
+
+NEW_STUDY = studies.insert().values(
+    initial=cast(bindparam("initial", type_=Text), JSON), state=cast(bindparam("state", type_=Text), JSON)
+)
+"""Takes the two records of a new study as JSON text."""
 
 
 class PostgresStore:
@@ -58,6 +68,7 @@ class PostgresStore:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._appending = Appending(engine)
 
     def save_target(
         self, target: Target, slo: SloBudget, actor: str, reason: str, now: datetime
@@ -88,7 +99,7 @@ class PostgresStore:
             with transaction(self._engine) as connection:
                 if key is not None:
                     check_request_key(key, _started_before(connection, key.actor, key.key))
-                connection.execute(studies.insert().values(_study_row(study)))
+                connection.execute(NEW_STUDY, _study_row(study))
                 check_not_retired(name, retired_since(connection, name))
                 if key is not None:
                     connection.execute(request_keys.insert().values(_key_row(key, study)))
@@ -111,7 +122,7 @@ class PostgresStore:
 
     def study(self, study_id: str) -> Study:
         """Return a study as it stands. Raises NotFound. The name `latest` means the newest one."""
-        query = select(studies.c.state).order_by(*NEWEST_FIRST).limit(1)
+        query = select(studies.c.state, studies.c.window).order_by(*NEWEST_FIRST).limit(1)
         return self._study(query if study_id == LATEST else query.where(studies.c.id == study_id), study_id)
 
     def unfinished(self) -> Sequence[tuple[str, str]]:
@@ -124,6 +135,19 @@ class PostgresStore:
         with transaction(self._engine) as connection:
             return tuple((row.id, row.target) for row in connection.execute(query))
 
+    def errands(self) -> Sequence[Errand]:
+        """Return every study that has not ended, as workers share them out, oldest first."""
+        site = func.coalesce(targets.c.record.op("->>")("site"), DEFAULT_SITE).label("site")
+        query = (
+            select(studies.c.id, studies.c.target, site, studies.c.phase, studies.c.wish)
+            .join(targets, targets.c.name == studies.c.target)
+            .where(studies.c.phase != Phase.ENDED.value)
+            .order_by(studies.c.ordinal)
+        )
+        with transaction(self._engine) as connection:
+            found = connection.execute(query).all()
+        return tuple(Errand(r.id, r.target, r.site, Phase(r.phase), Wish(r.wish)) for r in found)
+
     def studies(self, target: str | None = None, limit: int = 50) -> Sequence[StudySummary]:
         """Return studies, newest first."""
         tried = select(func.count()).where(trials.c.study_id == studies.c.id).scalar_subquery()
@@ -135,20 +159,7 @@ class PostgresStore:
 
     def append(self, before: Study, after: Study, entry: JournalEntry, grant: Grant) -> None:
         """Record a decision or an outcome; see `ports.Store`. Raises NotFound for an unknown study."""
-        kept = kept_entry(entry)
-        with transaction(self._engine) as connection:
-            _check_append(connection, after.id, kept, grant)
-            connection.execute(journal.insert().values(study_id=after.id, **_entry_row(kept)))
-            connection.execute(
-                update(studies)
-                .where(studies.c.id == after.id)
-                .values(sequence=kept.sequence, **_state(after))
-            )
-            for row in changed_trials(before, after):
-                connection.execute(_upsert(trials, row))
-            for row in changed_steps(before, after):
-                connection.execute(_upsert(steps, row))
-            add_lines(connection, step_lines(before, after, kept))
+        self._appending.append(before, after, storable_entry(entry), grant)
 
     def next_sequence(self, study_id: str) -> int:
         """Return the sequence number of the next journal entry of a study. Raises NotFound."""
@@ -169,7 +180,9 @@ class PostgresStore:
 
     def initial(self, study_id: str) -> Study:
         """Return a study as it was created, before its first journal entry. Raises NotFound."""
-        return self._study(select(studies.c.initial).where(studies.c.id == study_id), study_id)
+        return self._study(
+            select(studies.c.initial, null().label("window")).where(studies.c.id == study_id), study_id
+        )
 
     def wish(self, study_id: str) -> Wish:
         """Return what an operator last asked of the study. Raises NotFound."""
@@ -197,24 +210,10 @@ class PostgresStore:
 
     def _study(self, query: Select[Any], study_id: str) -> Study:
         with transaction(self._engine) as connection:
-            record = connection.scalar(query)
-        if record is None:
+            row = connection.execute(query).one_or_none()
+        if row is None:
             raise NotFound("study", study_id)
-        return from_record(Study, record)
-
-
-def _check_append(connection: Connection, study_id: str, entry: JournalEntry, grant: Grant) -> None:
-    """Lock the lease, then the study, and refuse a stale grant or a sequence that is not the next.
-
-    The lease stays locked until the commit: whoever takes it over afterwards reads what was written here.
-    """
-    target: str = _one(connection, study_id, studies.c.target).target
-    lease = connection.execute(
-        select(leases.c.holder, leases.c.token).where(leases.c.target == target).with_for_update(read=True)
-    ).one_or_none()
-    check_grant(grant, target, lease.holder if lease else None, lease.token if lease else None)
-    stored: int = _one(connection, study_id, studies.c.sequence, lock=True).sequence
-    check_sequence(study_id, stored, entry.sequence)
+        return from_record(Study, whole(*row))
 
 
 def _one(connection: Connection, study_id: str, column: Any, *, lock: bool = False) -> Row[Any]:
@@ -235,9 +234,10 @@ def _study_row(study: Study) -> dict[str, Any]:
         "seed": study.plan.seed,
         "wish": Wish.RUN.value,
         "sequence": 0,
-        "initial": to_record(study),
+        "initial": study_text(study),
         "created_at": study.created_at,
-        **_state(study),
+        **state_columns(study),
+        "state": study_text(study),
     }
 
 
@@ -258,36 +258,6 @@ def _key_row(key: RequestKey, study: Study) -> dict[str, Any]:
     }
 
 
-def _state(study: Study) -> dict[str, Any]:
-    """The columns of a study that change as it goes on."""
-    return {
-        "phase": study.phase.value,
-        "outcome": None if study.outcome is None else study.outcome.value,
-        "reason": plain(study.reason),
-        "ended_at": study.ended_at,
-        "state": to_record(study),
-    }
-
-
-def _entry_row(entry: JournalEntry) -> dict[str, Any]:
-    return {
-        "sequence": entry.sequence,
-        "kind": entry.kind,
-        "at": entry.at,
-        "observed": entry.observed,
-        "action": entry.action,
-        "reason": entry.reason,
-        "actor": entry.actor,
-        "state": entry.state,
-    }
-
-
 def _summary_columns() -> tuple[Any, ...]:
     c = studies.c
     return (c.id, c.target, c.phase, c.outcome, c.reason, c.created_at, c.ended_at)
-
-
-def _upsert(table: Any, row: Any) -> Any:
-    keys = [column.name for column in table.primary_key]
-    values = {name: value for name, value in row.items() if name not in keys}
-    return insert(table).values(row).on_conflict_do_update(index_elements=keys, set_=values)

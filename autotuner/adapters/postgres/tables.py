@@ -133,7 +133,8 @@ studies = Table(
     _required("wish", Text, "what an operator last asked for"),
     _required("sequence", BigInteger, "number of the newest journal entry, 0 before the first"),
     _required("initial", JSON, "the study as it was created"),
-    _required("state", JSON, "the study as it stands after the newest journal entry"),
+    _required("state", JSON, "the study after the newest journal entry, without the open window"),
+    _optional("window", JSON(none_as_null=True), "the open window of the newest trial, if it has one"),
     _instant("created_at"),
     _instant("ended_at", nullable=True),
     ForeignKeyConstraint(["target", "slo_version"], ["slo_budgets.target", "slo_budgets.version"]),
@@ -261,6 +262,14 @@ leases = Table(
     CheckConstraint("token >= 1", name="token_positive"),
     CheckConstraint("(holder IS NULL) = (session IS NULL)", name="holder_has_session"),
     comment="Who drives which target",
+)
+
+workers = Table(
+    "workers",
+    METADATA,
+    Column("holder", Text, primary_key=True, comment="name of the process, as in leases"),
+    _instant("alive_until", "in the database's time; a worker that says nothing by then is taken to be gone"),
+    comment="Which workers are alive: they share the unfinished studies",
 )
 
 audit = Table(
