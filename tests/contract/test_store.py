@@ -373,8 +373,10 @@ def test_errands_are_the_unfinished_studies_in_the_order_they_came(backend: Back
 def test_a_look_that_moves_the_open_window_alone_is_kept_to_the_last_digit(backend: Backend) -> None:
     budget = registered(backend)
     study = a_rich_study(budget)
-    backend.store.create_study(study)
+    bare = replace(study, trials=())
+    backend.store.create_study(bare)
     grant = granted(backend)
+    append(backend.store, bare, study, grant)
     newest = study.trials[-1]
     assert newest.window is not None
     looked = replace(
@@ -384,12 +386,14 @@ def test_a_look_that_moves_the_open_window_alone_is_kept_to_the_last_digit(backe
 
     append(backend.store, study, looked, grant)
     assert backend.store.study(study.id) == looked
+    assert backend.catalogue.standing(study.id).harm_requests == pytest.approx(looked.harm_requests)
+    assert backend.catalogue.evidence(study.id, newest.number).trial == looked.trials[-1]
     closed = replace(looked, trials=(*looked.trials[:-1], replace(newest, window=None)))
     append(backend.store, looked, closed, grant)
 
     assert backend.store.study(study.id) == closed
     assert backend.store.study("latest") == closed
-    assert backend.store.initial(study.id) == study
+    assert backend.store.initial(study.id) == bare
 
 
 def test_of_entries_written_at_once_those_that_are_refused_hold_up_no_other(backend: Backend) -> None:

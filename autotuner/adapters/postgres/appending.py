@@ -47,6 +47,11 @@ class _Writing:
     error: BaseException | None = field(default=None)
 
     @property
+    def harmed(self) -> bool:
+        """Whether the newest trial has done harm since."""
+        return self.before.trials[-1].harm_requests != self.after.trials[-1].harm_requests
+
+    @property
     def settled(self) -> bool:
         return self.written or self.error is not None
 
@@ -162,7 +167,9 @@ def _check(connection: Connection, writing: _Writing, row: Any, sequences: Mappi
 
 def _write_all(connection: Connection, batch: Sequence[_Writing]) -> None:
     connection.execute(ENTRY, [{"study_id": each.after.id, **_entry_row(each.entry)} for each in batch])
-    _update(connection, LOOK, [_look_values(each) for each in batch if each.head is None])
+    looks = [each for each in batch if each.head is None]
+    _update(connection, LOOK, [_look_values(each) for each in looks])
+    _update(connection, HARM, [_harm_values(each) for each in looks if each.harmed])
     for each in batch:
         if each.head is not None:
             _update(connection, STEP, [_look_values(each) | _named(each.head)])
@@ -193,6 +200,13 @@ LOOK = (
 )
 """What a look changes that leads to nothing yet: the number of the newest entry, and the open window."""
 
+HARM = (
+    update(trials)
+    .where(trials.c.study_id == bindparam("study"), trials.c.number == bindparam("trial"))
+    .values(harm_requests=bindparam("to_harm"))
+)
+"""What a look may change of the projection of its trial."""
+
 HEAD = ("phase", "outcome", "reason", "ended_at")
 
 STEP = (
@@ -213,6 +227,11 @@ def _look_values(writing: _Writing) -> dict[str, Any]:
         "to_sequence": writing.entry.sequence,
         "to_window": writing.window,
     }
+
+
+def _harm_values(writing: _Writing) -> dict[str, Any]:
+    trial = writing.after.trials[-1]
+    return {"study": writing.after.id, "trial": trial.number, "to_harm": trial.harm_requests}
 
 
 def _named(columns: Mapping[str, Any]) -> dict[str, Any]:

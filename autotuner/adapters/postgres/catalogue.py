@@ -162,6 +162,7 @@ class PostgresCatalogue:
                 studies.c.id,
                 studies.c.initial["plan"].label("plan"),
                 studies.c.state[("trials", str(number))].label("record"),
+                studies.c.window,
             ),
             study_id,
         )
@@ -173,9 +174,10 @@ class PostgresCatalogue:
             row = connection.execute(select(trials).where(here)).one_or_none()
         if row is None or found.record is None:
             raise NotFound("trial", f"{found.id}/{number}")
-        return TrialEvidence(
-            _trial(row), from_record(Trial, found.record), from_record(StudyPlan, found.plan)
-        )
+        record = dict(found.record)
+        if found.window is not None and row.state != TrialState.JUDGED.value:
+            record["window"] = found.window  # only the newest trial is not judged, and may have one
+        return TrialEvidence(_trial(row), from_record(Trial, record), from_record(StudyPlan, found.plan))
 
     def progress(self, study_id: str, after: int, limit: int) -> Sequence[Progress]:
         """Return lines of a study's journal; see `catalogue.Catalogue`."""
