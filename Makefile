@@ -7,10 +7,10 @@ BIN := .venv/bin
 # Extra arguments: make demo ARGS="--keep", make test ARGS="-k rollout"
 ARGS ?=
 
-.PHONY: help setup demo test test-fast check lint types imports format docs bench sweep lock clean
+.PHONY: help setup demo test test-fast check lint types imports format docs bench bench-proposer sweep lock clean
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
 	@echo '  Arguments go in ARGS, for instance: make demo ARGS="--keep"'
 
 setup: ## Make .venv with the command autotuner in it
@@ -47,6 +47,9 @@ docs: setup ## Draw the state diagrams of docs/architecture.md anew from the cod
 
 bench: setup ## Print the error rates and sample sizes of the verdict, measured on simulated traffic
 	@$(BIN)/python -m tests.benchmarks.verdict $(ARGS)
+
+bench-proposer: setup ## Let the proposers compete on simulated servers
+	@$(BIN)/autotuner bench $(ARGS)
 
 sweep: setup ## Try every configuration on the local stack: what the winner is compared with
 	@$(BIN)/autotuner sweep $(ARGS)

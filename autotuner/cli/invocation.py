@@ -68,8 +68,8 @@ Json = Annotated[
 ]
 
 
-LAZY = {"demo": "autotuner.cli.demo", "sweep": "autotuner.cli.sweep"}
-"""Commands that need the sandbox's parts, by name: imported only when they are asked for."""
+LAZY = {"bench": "autotuner.cli.bench", "demo": "autotuner.cli.demo", "sweep": "autotuner.cli.sweep"}
+"""Commands with large parts, or with the sandbox's, by name: imported only when they are asked for."""
 
 
 class CommandLine(TyperGroup):

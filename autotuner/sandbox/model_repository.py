@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from autotuner.sandbox.wheels import Report, Wheel, cache_directory, to_stderr, unpacked
+from autotuner.cache import cache_directory
+from autotuner.sandbox.wheels import Report, Wheel, to_stderr, unpacked
 from autotuner.sandbox.workload import ModelKind, Workload
 
 BACKENDS = Path(__file__).with_name("backends")

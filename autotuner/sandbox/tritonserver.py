@@ -18,9 +18,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
+from autotuner.cache import cache_directory
 from autotuner.sandbox.processes import ManagedProcess, free_port, remove_when_this_process_ends, wait_until
 from autotuner.sandbox.python_runtime import STUB_MINORS, PythonRuntime, find_runtime, library_name
-from autotuner.sandbox.wheels import Report, Wheel, cache_directory, once, to_stderr, unpacked
+from autotuner.sandbox.wheels import Report, Wheel, once, to_stderr, unpacked
 
 HOST = "127.0.0.1"
 SERVER = "pytriton/tritonserver"

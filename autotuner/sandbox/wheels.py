@@ -18,12 +18,12 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from autotuner.errors import AutotunerError, InvalidInput, Unavailable
+from autotuner.errors import AutotunerError, Unavailable
 
 Report = Callable[[str], None]
 """Receives progress sentences; `to_stderr` is the default."""
@@ -60,25 +60,6 @@ def to_stderr(sentence: str) -> None:
     """Write a progress sentence to standard error."""
     sys.stderr.write(f"sandbox: {sentence}\n")
     sys.stderr.flush()
-
-
-def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where downloads are kept: $AUTOTUNER_CACHE, else $XDG_CACHE_HOME/autotuner, else ~/.cache/autotuner.
-
-    Creates it. Raises InvalidInput when it cannot be written.
-    """
-    if named := environment.get("AUTOTUNER_CACHE"):
-        directory = Path(named)
-    elif base := environment.get("XDG_CACHE_HOME"):
-        directory = Path(base) / "autotuner"
-    else:
-        directory = Path(environment.get("HOME") or Path.home()) / ".cache" / "autotuner"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            return directory.resolve()
-    except OSError as error:
-        raise InvalidInput("AUTOTUNER_CACHE", str(directory), "a directory that can be written") from error
 
 
 def unpacked(wheel: Wheel, cache: Path, report: Report = to_stderr) -> Path:

@@ -80,6 +80,12 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "make check": CI,
     "make test-fast": Elsewhere("a part of make test"),
     "make bench": Elsewhere("what it calls is tested with the statistics; it takes minutes"),
+    "make bench-proposer": Elsewhere(
+        "tests/unit/benchmark/test_cli_bench.py runs its command; it takes minutes"
+    ),
+    "autotuner bench --workloads builtin --scenario hard --aim capacity --samplers grey-box,tpe,tpe+filter --seeds 3": (
+        Elsewhere("tests/unit/benchmark/test_cli_bench.py, with one small workload; this takes minutes")
+    ),
     "make docs": Elsewhere("tests/unit/test_docs.py"),
     "export AUTOTUNER_DATABASE_URL=postgresql+psycopg://USER:PASSWORD@HOST/DATABASE": HERE,
     "autotuner demo --workload my-model.yaml": InTheDemo("side_by_side"),

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from autotuner.cache import cache_directory
 from autotuner.errors import InvalidInput, Unavailable
 from autotuner.sandbox import wheels
 from autotuner.sandbox.tritonserver import PYTRITON
-from autotuner.sandbox.wheels import UnsupportedMachine, cache_directory, once, require_machine
+from autotuner.sandbox.wheels import UnsupportedMachine, once, require_machine
 
 
 def test_a_directory_is_filled_once(tmp_path: Path) -> None:

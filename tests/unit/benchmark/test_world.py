@@ -1,0 +1,194 @@
+"""A world of the benchmark: its truth, its trials and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotuner.batching.trials import Aim, Setting
+from autotuner.benchmark import exhaustive
+from autotuner.benchmark.scenarios import Scenario
+from autotuner.benchmark.window import baseline_dispersion, window_seconds
+from autotuner.benchmark.world import RECORDED_WINDOWS, World
+from autotuner.domain.slo import ALLOWED_BAD_SHARE
+from tests.bench_worlds import SMALL
+
+
+def a_world(folder: Path, scenario: Scenario = Scenario.MATCHED, aim: Aim = Aim.EFFICIENCY) -> World:
+    return World(SMALL, scenario, aim, folder)
+
+
+def overloaded(world: World) -> Setting:
+    """A setting whose delay alone takes most of the ceiling."""
+    return max(world.system.candidates(), key=lambda setting: setting.delay_seconds)
+
+
+# -- truth
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def test_the_truth_is_computed_once_and_then_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    first = World(SMALL, Scenario.MATCHED, Aim.EFFICIENCY, folder, said.append).truth
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(exhaustive, "computed", refuse)
+    second = a_world(folder).truth
+
+    assert len(said) <= 1
+    assert second.settings == first.settings
+    assert second.p99_seconds.tolist() == first.p99_seconds.tolist()
+    assert second.capacity_per_second.tolist() == first.capacity_per_second.tolist()
+
+
+def test_a_file_that_cannot_be_read_is_computed_anew(folder: Path) -> None:
+    world = a_world(folder)
+    truth = world.truth
+    path = folder / exhaustive.FOLDER / f"small-matched-{exhaustive.digest(world.system)}.npz"
+    assert path.exists()
+    path.write_bytes(b"half a file")
+
+    assert a_world(folder).truth.p99_seconds.tolist() == truth.p99_seconds.tolist()
+
+
+def test_another_scenario_or_rate_has_another_name(folder: Path) -> None:
+    system = a_world(folder).system
+
+    names = {
+        exhaustive.digest(system),
+        exhaustive.digest(replace(system, scenario=Scenario.BURSTY)),
+        exhaustive.digest(replace(system, rate=system.rate + 1.0)),
+    }
+
+    assert len(names) == 3
+
+
+def test_capacity_is_the_highest_rung_that_holds(folder: Path) -> None:
+    world = a_world(folder)
+    truth, system = world.truth, world.system
+    place = truth.index(system.incumbent)
+    rate = float(truth.capacity_per_second[place])
+
+    def slow_share(at: float) -> float:
+        latency = system.long_run(system.incumbent, system.long_traffic(at)).latency
+        return float(np.mean(latency > system.ceiling_seconds))
+
+    assert slow_share(rate) <= ALLOWED_BAD_SHARE < slow_share(rate * exhaustive.FINE_STEP)
+
+
+def test_what_misses_the_ceiling_is_worth_nothing_and_the_best_is_worth_one(folder: Path) -> None:
+    truth = a_world(folder).truth
+    missed = truth.p99_seconds > truth.ceiling_seconds
+
+    assert missed.any()
+    for aim in Aim:
+        quality = truth.quality(aim)
+        assert quality.max() == 1.0
+        assert (quality[missed] == 0.0).all()
+        assert (quality[~missed] > 0.0).all()
+    assert (truth.capacity_per_second[missed] == 0.0).all()
+
+
+def test_a_drifting_rate_changes_the_p99_until_the_tenth_trial(folder: Path) -> None:
+    world = a_world(folder, Scenario.DRIFT)
+    incumbent = world.system.incumbent
+
+    early, late = world.true_p99(incumbent, 1), world.true_p99(incumbent, 10)
+
+    assert early < late == world.true_p99(incumbent, 15)
+    assert late == world.truth.p99_seconds[world.truth.index(incumbent)]
+
+
+# -- trials
+
+
+def test_the_same_seed_and_number_give_the_same_trial(folder: Path) -> None:
+    world = a_world(folder)
+    incumbent = world.system.incumbent
+
+    one, same, other = (
+        world.trial(incumbent, 1, 1),
+        world.trial(incumbent, 1, 1),
+        world.trial(incumbent, 1, 2),
+    )
+
+    assert one.tried.levels[0].p99_seconds == same.tried.levels[0].p99_seconds
+    assert one.tried.levels[0].arrivals.tolist() == same.tried.levels[0].arrivals.tolist()
+    assert one.tried.levels[0].arrivals.tolist() != other.tried.levels[0].arrivals.tolist()
+
+
+def test_a_good_setting_is_watched_for_the_whole_window_and_accepted(folder: Path) -> None:
+    world = a_world(folder)
+
+    (level,) = world.measure(world.system.incumbent, 3).levels
+
+    assert window_seconds(80.0) == 125.0
+    assert level.accepted
+    assert level.total == pytest.approx(80 * 125, rel=0.05)
+    quantiles = [level.p50_seconds or 0.0, level.p95_seconds or 0.0, level.p99_seconds or 0.0]
+    assert 0.0 < quantiles[0] < quantiles[1] < quantiles[2] < 0.05
+    assert level.busy_seconds_per_inference == pytest.approx(0.006, abs=0.002)
+    inferences = sum(batch.size * batch.executions for batch in level.batches)
+    assert inferences == pytest.approx(level.total, abs=20)
+
+
+def test_a_bad_setting_is_left_within_seconds_and_its_harm_is_counted(folder: Path) -> None:
+    world = a_world(folder)
+    setting = overloaded(world)
+
+    trial = world.trial(setting, 3, 2)
+
+    (level,) = trial.tried.levels
+    assert world.true_p99(setting, 2) > 1.02 * world.system.ceiling_seconds
+    assert not level.accepted
+    assert level.bad >= 8
+    assert level.total < 0.1 * trial.window_requests
+    assert level.bad - 0.01 * level.total - 1.0 <= trial.harm_requests < 0.1 * trial.window_requests
+    assert trial.requests >= level.total
+
+
+def test_a_capacity_trial_climbs_until_a_level_is_not_accepted(folder: Path) -> None:
+    world = a_world(folder, aim=Aim.CAPACITY)
+
+    levels = world.measure(world.system.incumbent, 1).levels
+
+    assert [level.accepted for level in levels] == [True] * (len(levels) - 1) + [False]
+    assert [level.rate_per_second for level in levels] == list(world.problem(1).rates[: len(levels)])
+    true = float(world.truth.capacity_per_second[world.truth.index(world.system.incumbent)])
+    assert levels[-2].rate_per_second <= 1.04 * true
+
+
+def test_miscounted_batches_are_other_ones_than_true_batches(folder: Path) -> None:
+    plain, wrong = a_world(folder), a_world(folder, Scenario.MISCOUNTED)
+    incumbent = plain.system.incumbent
+
+    true, told = (world.measure(incumbent, 1).levels[0] for world in (plain, wrong))
+
+    assert true.total == told.total
+    assert {batch.size for batch in true.batches} == {1, 2}
+    assert {batch.size for batch in told.batches} == {1, 2, 3}
+    assert sum(b.executions for b in true.batches) == sum(b.executions for b in told.batches)
+
+
+def test_the_dispersion_is_limited_as_in_a_rehearsal(folder: Path) -> None:
+    assert 1.0 <= baseline_dispersion(a_world(folder, Scenario.BURSTY).system, 1) <= 3.0
+
+
+def test_the_problem_holds_a_recording_of_todays_traffic(folder: Path) -> None:
+    world = a_world(folder)
+    problem = world.problem(4)
+
+    assert problem.arrivals.size == pytest.approx(RECORDED_WINDOWS * 80 * 125, rel=0.05)
+    assert problem.arrivals.tolist() == world.problem(4).arrivals.tolist()
+    assert problem.arrivals.tolist() != world.problem(5).arrivals.tolist()
+    assert problem.incumbent in problem.candidates
+    assert problem.seed == 4
