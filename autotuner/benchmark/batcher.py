@@ -21,7 +21,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from autotuner.benchmark.compiled import compiled
+from autotuner.batching.compiled import compiled
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

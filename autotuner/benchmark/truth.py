@@ -15,6 +15,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from autotuner.batching.compiled import compiled
 from autotuner.batching.trials import Setting
 from autotuner.benchmark.batcher import (
     ARRIVED,
@@ -29,7 +30,6 @@ from autotuner.benchmark.batcher import (
     take,
     wakes,
 )
-from autotuner.benchmark.compiled import compiled
 
 NOBODY = 0
 """A limit on slow requests that switches the early end off."""

@@ -26,6 +26,11 @@ RANDOM = re.compile(r"^random:(\d+):(\d+)$")
 ALLOWED = "a folder of workload files, builtin, or random:SEED:NUMBER with a number from 1 to 200"
 MOST_RANDOM = 200
 
+RATES = (40.0, 2500.0)
+"""Rates of random workloads, in requests per second."""
+
+MISTAKEN_SHARE = 0.75
+
 
 class BenchWorkload(Section):
     """One workload. A batch of n items takes fixed_ms + n · item_ms milliseconds on an idle device.
@@ -101,23 +106,25 @@ def random_workloads(seed: int, number: int) -> tuple[BenchWorkload, ...]:
 
 
 def _random(dice: np.random.Generator, name: str) -> BenchWorkload:
-    """Draw one: sizes and ratios first, then a rate that today's incumbent carries with something to spare.
+    """Draw sizes and ratios first, then a rate; draw anew where that is outside of what the six span.
 
     The rate is a share of what one instance carries in batches of the size whose compute takes a third of the ceiling:
-    about where the six lie. The incumbent prefers a size that caps it just above that rate, or none.
+    about where the six lie. Three incumbents in four prefer a size that caps them well above that rate, where there
+    is one.
     """
-    most = int(dice.choice([16, 32, 64]))
-    fixed = float(np.exp(dice.uniform(math.log(1.0), math.log(35.0))))
-    item = fixed * float(np.exp(dice.uniform(math.log(0.02), math.log(0.5))))
-    alone = fixed + item
-    ceiling = alone * float(np.exp(dice.uniform(math.log(4.5), math.log(24.0))))
-    usable = min(most, max(1.0, (ceiling / 3.0 - fixed) / item))
-    carried = usable / (fixed + usable * item) * 1e3
-    rate = carried * float(dice.uniform(0.3, 0.55))
-    capped = [
-        2**k for k in range(1, most.bit_length() - 1) if 2**k / (fixed + 2**k * item) * 1e3 > 1.8 * rate
+    while True:
+        most = int(dice.choice([16, 32, 64]))
+        fixed = float(np.exp(dice.uniform(math.log(1.0), math.log(35.0))))
+        item = fixed * float(np.exp(dice.uniform(math.log(0.02), math.log(0.5))))
+        ceiling = (fixed + item) * float(np.exp(dice.uniform(math.log(4.5), math.log(24.0))))
+        usable = min(most, max(1.0, (ceiling / 3.0 - fixed) / item))
+        rate = usable / (fixed + usable * item) * 1e3 * float(dice.uniform(0.3, 0.55))
+        mistaken = dice.uniform() < MISTAKEN_SHARE
+        if RATES[0] <= rate <= RATES[1]:
+            break
+    enough = [
+        2**k for k in range(1, most.bit_length() - 1) if 2**k / (fixed + 2**k * item) * 1e3 > 2.0 * rate
     ]
-    preferred = (capped[0],) if capped and dice.uniform() < 0.5 else ()
     return BenchWorkload(
         name=name,
         fixed_ms=_rounded(fixed),
@@ -127,7 +134,7 @@ def _random(dice: np.random.Generator, name: str) -> BenchWorkload:
         max_instances=int(dice.integers(2, 9)),
         max_batch_size=most,
         requests_per_second=_rounded(rate),
-        preferred_batch_size=preferred,
+        preferred_batch_size=tuple(enough[:1]) if mistaken else (),
     )
 
 

@@ -55,6 +55,7 @@ def test_random_workloads_come_from_the_seed_and_span_the_six() -> None:
     for figures, low, high in (
         ([w.fixed_ms for w in drawn], 1.5, 25.0),
         ([w.ceiling_ms for w in drawn], 20.0, 250.0),
+        ([w.requests_per_second for w in drawn], 80.0, 2000.0),
     ):
         assert min(figures) < low
         assert max(figures) > high
