@@ -15,7 +15,7 @@ from api.context import Context, Surroundings
 from api.description import describe
 from api.guard import Gate, Guard
 from api.limits import Limiter
-from api.routes import health
+from api.routes import audit, budgets, events, health, promotions, studies, targets, trials
 from api.scopes import RULES, RuleBook
 from api.validation import on_http_error, on_invalid_request
 from autotuner import __version__
@@ -24,7 +24,16 @@ from autotuner.bootstrap import Application
 from autotuner.domain.access import Identity
 from autotuner.telemetry.metrics import Instruments
 
-ROUTERS = (health.router,)
+ROUTERS = (
+    health.router,
+    targets.router,
+    budgets.router,
+    studies.router,
+    events.router,
+    trials.router,
+    promotions.router,
+    audit.router,
+)
 
 
 def create(application: Application) -> FastAPI:
@@ -42,6 +51,7 @@ def create(application: Application) -> FastAPI:
     instruments = Instruments()
     app.state.application = application
     app.state.instruments = instruments
+    app.state.seats = events.Seats(application.settings.api_streams, instruments.streams)
     app.state.description = functools.cache(lambda: json.dumps(describe(app, RULES)).encode())
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(HTTPException, on_http_error)

@@ -92,7 +92,7 @@ def study_object(study: Study) -> dict[str, Any]:
         "total_rate_per_second": study.reference_rate_per_second,
         "winner_trial": study.winner,
         "promoted": list(study.promoted),
-        "trials": [trial_object(study, trial) for trial in study.trials],
+        "trials": [trial_object(trial, capacity_per_second(study, trial)) for trial in study.trials],
     }
 
 
@@ -109,8 +109,8 @@ def slo_object(slo: SloBudget) -> dict[str, Any]:
     }
 
 
-def trial_object(study: Study, trial: Trial) -> dict[str, Any]:
-    """A trial with all evidence behind its verdict."""
+def trial_object(trial: Trial, capacity: float | None) -> dict[str, Any]:
+    """A trial with all evidence behind its verdict. capacity: requests per second of one replica."""
     return {
         "number": trial.number,
         "kind": trial.kind.value,
@@ -120,7 +120,7 @@ def trial_object(study: Study, trial: Trial) -> dict[str, Any]:
         "verdict": trial.verdict.value if trial.verdict else None,
         "reason": trial.reason,
         "limited_by": trial.limited_by,
-        "capacity_per_second": capacity_per_second(study, trial),
+        "capacity_per_second": capacity,
         "capacity_at_least": trial.censored,
         "voids": trial.voids,
         "slow_requests_caused": trial.harm_requests,

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotuner.domain.access import check_four_eyes
 from autotuner.domain.configuration import ModelConfig, read_configuration
 from autotuner.domain.lifecycle import absorb, next_step
 from autotuner.domain.observation import ActionResult, Decision, Observation
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import UNKNOWN_DISPERSION, Action, Phase, Propose, Study, StudyPlan, Wish
 from autotuner.domain.target import Target
-from autotuner.errors import AutotunerError, InvalidInput, Refused
-from autotuner.ports import Clock, JournalEntry, Proposer, Store
+from autotuner.errors import AutotunerError, Conflict, InvalidInput, Refused
+from autotuner.ports import Clock, JournalEntry, Proposer, Registry, RequestKey, Store
 from autotuner.records import digest, from_record, to_record
 
 
@@ -39,11 +40,13 @@ class Replay:
     differences: tuple[Difference, ...]
 
 
-def start_study(store: Store, clock: Clock, plan: StudyPlan, actor: str) -> Study:
-    """Record a new study of `plan` and return it; a worker will carry it.
+def start_study(
+    store: Store, clock: Clock, plan: StudyPlan, actor: str, key: RequestKey | None = None
+) -> Study:
+    """Record a new study of `plan` and return it; a worker will carry it. key: of the request that asks for it.
 
-    Raises Conflict when the target already has an unfinished study, NotFound for an unknown target, Refused when the
-    plan's budget is not the version in force.
+    Raises Conflict when the target already has an unfinished study or the key was used, NotFound for an unknown target,
+    Refused when the plan's budget is not the version in force or the target is retired.
     """
     now = clock.now()
     name = plan.target.name
@@ -51,8 +54,37 @@ def start_study(store: Store, clock: Clock, plan: StudyPlan, actor: str) -> Stud
     mark = hashlib.sha256(f"{name} {now.isoformat()} {actor}".encode()).hexdigest()[:6]
     study_id = f"{name}-{now:%Y%m%d-%H%M%S}-{mark}"
     study = Study(study_id, plan, now, actor, dispersion=min(UNKNOWN_DISPERSION, plan.max_dispersion))
-    store.create_study(study)
+    store.create_study(study, key)
     return study
+
+
+def start_once(
+    store: Store, clock: Clock, plan: StudyPlan, actor: str, key: RequestKey | None
+) -> tuple[str, bool]:
+    """Start a study unless a request of the same key did; return its id, and whether it was started now.
+
+    Raises InvalidInput when the key was used for another request, and what `start_study` raises.
+    """
+    before = _started_under(store, key)
+    if before is not None:
+        return before, False
+    try:
+        return start_study(store, clock, plan, actor, key).id, True
+    except Conflict:
+        before = _started_under(store, key)
+        if before is None:
+            raise
+        return before, False
+
+
+def _started_under(store: Store, key: RequestKey | None) -> str | None:
+    """The study that the same request started before. Raises InvalidInput when another request had the key."""
+    before = None if key is None else store.started_before(key.actor, key.key)
+    if key is None or before is None:
+        return None
+    if before.digest != key.digest:
+        raise InvalidInput("Idempotency-Key", key.key, "a key that no other request had before")
+    return before.study_id
 
 
 def _check_budget(plan: StudyPlan, in_force: SloBudget) -> None:
@@ -89,6 +121,18 @@ def ask(store: Store, clock: Clock, study_id: str, wish: Wish, actor: str, reaso
         )
     store.set_wish(study.id, wish, actor, reason, clock.now())
     return study
+
+
+def approve(store: Store, registry: Registry, clock: Clock, study_id: str, said: tuple[str, str]) -> Study:
+    """Let the confirmed winner of a study into production. said: who approves, and why.
+
+    Raises Forbidden when the target asks for four eyes and this actor started the study; else what `ask` raises.
+    """
+    actor, reason = said
+    study = store.study(study_id)
+    if registry.registration(study.plan.target.name).defaults.four_eyes:
+        check_four_eyes(study.actor, actor)
+    return ask(store, clock, study.id, Wish.APPROVE, actor, reason)
 
 
 def check_model(target: Target, config: ModelConfig) -> None:

@@ -12,9 +12,19 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    StrictInt,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
 
 from autotuner.domain.configuration import MAX_DELAY_MICROSECONDS
+from autotuner.domain.registration import StudyDefaults
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Approval, Pace, StudyPlan
 from autotuner.domain.target import DEFAULT_SITE, Gateway, Limits, Objective, Replica, Target
@@ -25,6 +35,18 @@ WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$"
 DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)")
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 LONGEST = timedelta(days=7)
+
+
+DURATION_PATTERN = r"^\d+(\.\d+)? ?(ms|s|m|h)$"
+
+
+def duration_text(duration: timedelta) -> str:
+    """Return a duration as a file has it: a number with the largest unit that needs no fraction, `90s`, `1.5ms`."""
+    seconds = duration.total_seconds()
+    for unit in ("h", "m", "s"):
+        if seconds % UNITS[unit] == 0:
+            return f"{seconds / UNITS[unit]:.0f}{unit}"
+    return f"{round(seconds * 1e3, 3):g}ms"
 
 
 def _duration(value: object) -> timedelta:
@@ -52,7 +74,12 @@ Url = Annotated[
     AfterValidator(_url),
     Field(description="a URL with its host: http://HOST:PORT or https://…, without user, password or query"),
 ]
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_duration),
+    PlainSerializer(duration_text, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["30s"]}),
+]
 BatchSizes = Annotated[tuple[Annotated[StrictInt, Field(ge=1)], ...], Field(strict=False)]
 DURATION_ALLOWED = "a duration above 0 with its unit, up to 7 days: 500ms, 30s, 5m or 2h"
 
@@ -101,6 +128,17 @@ class SloSection(Section):
         default=500, ge=1, le=1_000_000_000, description="a whole number of requests, at least 1"
     )
     reason: str = Field(default="", max_length=1000, description="a text of at most 1000 characters")
+
+    def budget(self, actor: str, reason: str = "") -> SloBudget:
+        """The budget in the domain's words, set by `actor`; the store gives it its version."""
+        return SloBudget(
+            p99_ceiling_seconds=self.p99_ms / 1000,
+            error_ratio_ceiling=self.error_ratio,
+            max_canary_share=self.max_canary_share,
+            harm_budget_requests=self.harm_budget_requests,
+            actor=actor,
+            reason=reason or self.reason,
+        )
 
 
 class LimitsSection(Section):
@@ -151,11 +189,19 @@ class StudySection(Section):
         default="tpe", pattern=f"^({'|'.join(SAMPLERS)})$", description=f"one of: {', '.join(SAMPLERS)}"
     )
     seed: int = Field(default=0, ge=0, le=2**31, description="a whole number from 0")
+    four_eyes: bool = Field(
+        default=False, description="true or false; true: whoever started a study may not approve its winner"
+    )
     pace: PaceSection = Field(default=PaceSection(), description="a section of durations")
 
     def made_pace(self) -> Pace:
         """The pace, what is left out as it is by default."""
         return Pace(**self.pace.model_dump(exclude_none=True))
+
+    def defaults(self) -> StudyDefaults:
+        """How the target's studies go about it, in the domain's words."""
+        settings: dict[str, Any] = self.model_dump(exclude={"pace"})
+        return StudyDefaults(pace=self.made_pace(), **settings)
 
 
 class CostSection(Section):
@@ -167,17 +213,18 @@ class CostSection(Section):
     )
 
 
-class TargetFile(Section):
-    """One target file."""
+class TargetSections(Section):
+    """What a target file says beside the promise to users."""
 
     name: str = Field(pattern=NAME_PATTERN, description="lower-case letters, digits and hyphens, up to 63")
-    model: str = Field(min_length=1, max_length=255, description="the model's name in Triton")
+    model: str = Field(
+        min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$", description="the model's name in Triton"
+    )
     stable: tuple[ReplicaSection, ...] = Field(
         min_length=1, strict=False, description="a list of at least one replica: {name, url, metrics}"
     )
     canary: ReplicaSection = Field(description="a replica: {name, url, metrics}")
     gateway: GatewaySection = Field(description="a section with admin and runtime_prefix")
-    slo: SloSection = Field(description="a section with p99_ms")
     limits: LimitsSection = Field(description="a section with instance_count")
     objective: Objective = Field(
         default=Objective.CAPACITY, strict=False, description=f"one of: {', '.join(Objective)}"
@@ -192,9 +239,8 @@ class TargetFile(Section):
     note: str = Field(default="", max_length=1000, description="a text of at most 1000 characters")
 
     @model_validator(mode="after")
-    def _checked_together(self) -> Self:
+    def _parts_fit(self) -> Self:
         self._check_replicas()
-        self._check_delay()
         self._check_pace()
         return self
 
@@ -211,18 +257,26 @@ class TargetFile(Section):
                         )
                         raise InvalidInput(f"{place}.{field}", getattr(replica, field), allowed)
 
-    def _check_delay(self) -> None:
-        longest = self.limits.max_queue_delay_microseconds
-        if longest is not None and longest > self._ceiling_microseconds:
-            allowed = f"at most slo.p99_ms, {self._ceiling_microseconds} microseconds"
-            raise InvalidInput("limits.max_queue_delay_microseconds", longest, allowed)
-
     def _check_pace(self) -> None:
         pace = self.study.made_pace()
         for name in ("step_minimum", "production_window"):
             if getattr(pace, name) > pace.step_limit:
                 allowed = f"at most study.pace.step_limit, {pace.step_limit.total_seconds():g} s"
                 raise InvalidInput(f"study.pace.{name}", f"{getattr(pace, name).total_seconds():g}s", allowed)
+
+
+class TargetFile(TargetSections):
+    """One target file."""
+
+    slo: SloSection = Field(description="a section with p99_ms")
+
+    @model_validator(mode="after")
+    def _delay_is_within_the_ceiling(self) -> Self:
+        longest = self.limits.max_queue_delay_microseconds
+        if longest is not None and longest > self._ceiling_microseconds:
+            allowed = f"at most slo.p99_ms, {self._ceiling_microseconds} microseconds"
+            raise InvalidInput("limits.max_queue_delay_microseconds", longest, allowed)
+        return self
 
     @property
     def _ceiling_microseconds(self) -> int:
@@ -253,19 +307,57 @@ class TargetFile(Section):
 
     def budget(self, actor: str, reason: str = "") -> SloBudget:
         """The SLO budget, set by `actor`; the store gives it its version."""
-        return SloBudget(
-            p99_ceiling_seconds=self.slo.p99_ms / 1000,
-            error_ratio_ceiling=self.slo.error_ratio,
-            max_canary_share=self.slo.max_canary_share,
-            harm_budget_requests=self.slo.harm_budget_requests,
-            actor=actor,
-            reason=reason or self.slo.reason,
-        )
+        return self.slo.budget(actor, reason)
 
     def plan(self, slo: SloBudget) -> StudyPlan:
         """The plan of a study under `slo`, the version of the budget that is in force."""
-        settings: dict[str, Any] = self.study.model_dump(exclude={"pace"})
-        return StudyPlan(target=self.target(), slo=slo, pace=self.study.made_pace(), **settings)
+        return self.study.defaults().plan(self.target(), slo)
+
+
+def sections_of(target: Target, defaults: StudyDefaults) -> dict[str, Any]:
+    """Return what a target file would say of a registered target, beside the promise to users."""
+    cost = target.replica_cost_per_hour
+    return {
+        "name": target.name,
+        "model": target.model,
+        "stable": [_replica_of(replica) for replica in target.stable],
+        "canary": _replica_of(target.canary),
+        "gateway": {
+            "admin": target.gateway.admin_url,
+            "runtime_prefix": target.gateway.runtime_prefix,
+            "total_weight": target.gateway.total_weight,
+        },
+        "limits": {
+            "instance_count": target.limits.max_instance_count,
+            "max_queue_delay_microseconds": target.limits.max_queue_delay_microseconds,
+            "preferred_batch_sizes": target.limits.preferred_batch_sizes,
+            "memory_headroom": target.limits.memory_headroom,
+        },
+        "objective": target.objective.value,
+        "study": _study_of(defaults),
+        "cost": None if cost is None else {"replica_per_hour": cost, "currency": target.currency},
+        "note": target.note,
+    }
+
+
+def _replica_of(replica: Replica) -> dict[str, str]:
+    return {"name": replica.name, "url": replica.http_url, "metrics": replica.metrics_url}
+
+
+def _study_of(defaults: StudyDefaults) -> dict[str, Any]:
+    said = {each.name: getattr(defaults, each.name) for each in fields(defaults) if each.name != "pace"}
+    pace = {each.name: duration_text(getattr(defaults.pace, each.name)) for each in fields(Pace)}
+    return {**said, "pace": pace}
+
+
+def slo_section_of(slo: SloBudget) -> dict[str, Any]:
+    """Return what a target file would say of a budget."""
+    return {
+        "p99_ms": round(slo.p99_ceiling_seconds * 1e3, 9),
+        "error_ratio": slo.error_ratio_ceiling,
+        "max_canary_share": slo.max_canary_share,
+        "harm_budget_requests": slo.harm_budget_requests,
+    }
 
 
 def load_target_file(path: Path) -> TargetFile:

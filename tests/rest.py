@@ -42,7 +42,7 @@ class Rest:
     application: Application
     client: TestClient
     terminal: Terminal
-    secrets: dict[Scope, str] = field(default_factory=dict)
+    secrets: dict[Scope, str] = field(default_factory=dict, repr=False)
 
     def headers(self, scope: Scope | None = Scope.ADMIN, **more: str) -> dict[str, str]:
         """Headers of somebody with one scope; of nobody for None."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from autotuner.answers import study_object, summary_object, trial_object
 from autotuner.cli.evidence import study_text, trial_text
 from autotuner.cli.invocation import Json, of
+from autotuner.domain.selection import capacity_per_second
 from autotuner.domain.study import Study, Trial
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.ports import Store, StudySummary
@@ -51,10 +52,13 @@ def show(
     with invocation.opened() as app:
         study, trial = trial_named(app.store, what) if "/" in what else (app.store.study(what), None)
     if json:
-        answer = study_object(study) if trial is None else {"study": study.id, **trial_object(study, trial)}
-        invocation.answer(answer)
+        invocation.answer(study_object(study) if trial is None else _trial_object(study, trial))
     else:
         print("\n".join(study_text(study) if trial is None else trial_text(study, trial)))
+
+
+def _trial_object(study: Study, trial: Trial) -> dict[str, Any]:
+    return {"study": study.id, **trial_object(trial, capacity_per_second(study, trial))}
 
 
 def trial_named(store: Store, text: str) -> tuple[Study, Trial]:

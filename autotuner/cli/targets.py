@@ -10,10 +10,12 @@ import typer
 from autotuner.answers import slo_object
 from autotuner.bootstrap import Application
 from autotuner.cli.invocation import Json, of, say
+from autotuner.domain.registration import Wanted
 from autotuner.domain.slo import SloBudget
 from autotuner.errors import Unavailable
-from autotuner.operations import check_model, register_target
+from autotuner.operations import check_model
 from autotuner.target_file import TargetFile, load_target_file
+from autotuner.targets import Asked, register
 
 commands = typer.Typer(help="What is tuned, and the promise to its users.", no_args_is_help=True)
 
@@ -43,11 +45,6 @@ def registered(app: Application, asked: TargetFile, reason: str) -> SloBudget:
         check_model(target, app.worlds(target).serving.model_config(target.stable_names[0]))
     except Unavailable as error:
         say(f"not checked against the model as it is served: {error}")
-    return register_target(
-        app.store,
-        app.clock,
-        target,
-        asked.budget(app.settings.actor, reason),
-        app.settings.actor,
-        reason or asked.slo.reason,
-    )
+    actor = app.settings.actor
+    wanted = Wanted(target, asked.budget(actor, reason), asked.study.defaults())
+    return register(app.registry, app.clock, wanted, Asked(actor, reason or asked.slo.reason)).slo

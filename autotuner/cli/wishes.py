@@ -9,7 +9,7 @@ import typer
 
 from autotuner.cli.invocation import Json, of
 from autotuner.domain.study import Wish
-from autotuner.operations import ask
+from autotuner.operations import approve, ask
 
 WISHES: dict[str, tuple[Wish, str, str]] = {
     "cancel": (Wish.CANCEL, "End a study now and restore the incumbent.", "ends and restores the incumbent"),
@@ -36,7 +36,11 @@ def wish_command(name: str) -> Callable[..., None]:
     ) -> None:
         invocation = of(context, json=json)
         with invocation.opened() as app:
-            found = ask(app.store, app.clock, study, wish, app.settings.actor, reason)
+            actor = app.settings.actor
+            if wish is Wish.APPROVE:
+                found = approve(app.store, app.registry, app.clock, study, (actor, reason))
+            else:
+                found = ask(app.store, app.clock, study, wish, actor, reason)
         if json:
             invocation.answer({"study": found.id, "wish": wish.value, "phase": found.phase.value})
         else:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+__all__ = ["MEDIA_TYPE", "METRICS", "Gauge", "Instruments"]
+
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

@@ -117,7 +117,7 @@ def test_what_nobody_foresaw_is_logged_and_not_told(
     assert any(record.message == "request_failed" and record.exc_info for record in caplog.records)
 
 
-@pytest.mark.parametrize("declared", [True], ids=["its length declared"])
+@pytest.mark.parametrize("declared", [True, False], ids=["its length declared", "in pieces"])
 def test_a_body_that_is_too_large_is_not_taken(rest: Rest, declared: bool) -> None:
     content: Any = b" " * (LARGEST_BODY_BYTES + 1)
 
