@@ -57,9 +57,9 @@ class ConnectionCheck:
     detail: str
 
 
-def try_connections(target: Target, world: World, background: Executor) -> tuple[ConnectionCheck, ...]:
+def try_connections(target: Target, world: World, reads: Executor) -> tuple[ConnectionCheck, ...]:
     """Read everything that a study would read, once, and change nothing; every failure is told, none is raised."""
-    running = [(what, background.submit(_outcome, attempt)) for what, attempt in _attempts(target, world)]
+    running = [(what, reads.submit(_outcome, attempt)) for what, attempt in _attempts(target, world)]
     return tuple(ConnectionCheck(what, not found.result(), found.result()) for what, found in running)
 
 

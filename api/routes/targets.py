@@ -144,7 +144,7 @@ def check_target(app: App, name: TargetName) -> ConnectionAnswer:
     """Read servers, gateway and metrics once, as a study would, and change nothing."""
     kept = app.registry.registration(name)
     check_addresses(kept.target, _allowed(app))
-    return connection_answer(try_connections(kept.target, app.worlds(kept.target), app.background))
+    return connection_answer(try_connections(kept.target, app.worlds(kept.target), app.pools.reads))
 
 
 def _allowed(app: Application) -> AllowList:
