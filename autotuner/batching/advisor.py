@@ -20,6 +20,9 @@ RISK_A_STUDY = 0.15
 """Sum of the probabilities of a violation that a study may accept."""
 
 RISK_A_TRIAL = 0.05
+LAST_RISK = 0.10
+"""What a trial may risk at most, and what one may when nothing less risky promises anything."""
+
 LIMIT = 1.01
 """A violation is a p99 above this multiple of the ceiling."""
 
@@ -35,12 +38,26 @@ LEAST_GAIN = 0.015
 INSTANCE_COST = 0.004
 """What an instance more must bring, relative; a tie goes to fewer."""
 
-SHORTLIST = {Aim.EFFICIENCY: 40, Aim.CAPACITY: 18}
-BANDS = (0.5, 0.65, 0.75, 0.85, 0.95, 1.1)
+SHORTLIST = {Aim.EFFICIENCY: 3, Aim.CAPACITY: 2}
+"""Settings of a band that are looked at closely, of known and of untried numbers of instances each."""
+
+BANDS = (0.5, 0.65, 0.75, 0.85, 0.91, 0.96, 1.01, 1.1)
 """Shares of the ceiling between which the best settings are looked at: the nearer to it, the better and the riskier."""
 
 DELAY_STRIDE = 4
 """Every so-manieth delay is looked at first where capacity leads: at saturation the delay is nearly inert."""
+
+STONE_RISK = 0.02
+MOST_STONES = 4
+NEARER = 0.6
+"""A step that only brings knowledge risks less, is one of a few, and at most this share of the squared way away."""
+
+MOST_DOUBT = 0.6
+HOPED_GAIN = 0.03
+"""What it is to lead to: settings that violate with no more than this probability and promise that much."""
+
+MOST_REPEATS = 3
+"""How often the incumbent is measured at most."""
 
 CHOICE_RISK = 0.06
 CHOICE_LIMIT = 1.02
@@ -119,17 +136,33 @@ class _Search:
         forecasts = self._forecasts()
         best = self._best_so_far()
         left = max(0.0, RISK_A_STUDY - sum(trial.risk for trial in self.history))
-        allowed = min(RISK_A_TRIAL, left)
-        safe = [f for f in forecasts if self._risk(f) <= allowed and self._mild(f)]
-        chosen = max(safe, key=lambda f: self._rank(f, best), default=None)
+        safe, chosen = self._chosen(forecasts, best, min(RISK_A_TRIAL, left))
+        if chosen is None or self._worth(chosen, best) <= LEAST_GAIN:
+            safe, chosen = self._chosen(forecasts, best, min(LAST_RISK, left))
         gain = chosen.value - best if chosen else 0.0
         probe = self._probe(forecasts, best, max(gain, 0.0))
         if probe is not None:
             return self._said(probe, best, "shows how instances disturb one another")
-        if chosen is not None and self._gain(chosen, best) > LEAST_GAIN:
+        if chosen is not None and self._worth(chosen, best) > LEAST_GAIN:
             return self._said(chosen, best, "largest expected gain among the safe settings")
+        stone = self._stone(forecasts, best)
+        if stone is not None:
+            return self._said(stone, best, "a safe step towards a better setting that is not safe yet")
+        repeats = sum(1 for trial in self.history if trial.setting == self.problem.incumbent)
+        if repeats < MOST_REPEATS and self._hoped(forecasts, best):
+            return Advice(
+                self.problem.incumbent,
+                "the incumbent once more: better settings are in sight, but too little is known to try any safely",
+            )
         why = f"nothing safe promises more than {LEAST_GAIN:.1%}"
         return Advice(None, f"{why}: {len(safe)} of {len(forecasts)} promising settings are safe")
+
+    def _chosen(
+        self, forecasts: list[Forecast], best: float, allowed: float
+    ) -> tuple[list[Forecast], Forecast | None]:
+        """The settings whose risk is allowed, and the best of them."""
+        safe = [f for f in forecasts if self._risk(f) <= allowed and self._mild(f)]
+        return safe, max(safe, key=lambda f: self._rank(f, best), default=None)
 
     # ---- candidates
 
@@ -142,31 +175,35 @@ class _Search:
         return [with_risk(self.forecaster.forecast(s), cliffs(s)) for s in kept]
 
     def _shortlist(self, left: tuple[Setting, ...]) -> list[Setting]:
-        count = SHORTLIST[self.problem.aim]
+        """The best of each band of p99, of known and of untried numbers of instances; of equal ones the simplest."""
+        share_of_band = SHORTLIST[self.problem.aim]
+        if max(trial.setting.instances for trial in self.history) == 1:
+            left = tuple(s for s in left if s.instances <= self.problem.incumbent.instances + 1)
         if self.problem.aim is Aim.CAPACITY:
             delays = sorted({s.delay_seconds for s in left})
             coarse = set(delays[::DELAY_STRIDE])
             left = tuple(s for s in left if s.delay_seconds in coarse)
+        ceiling = self.problem.ceiling_seconds
         rated = sorted(
             (
-                (round(p99, 9), round(value - INSTANCE_COST * s.instances, 6), s)
+                (-round(value - INSTANCE_COST * s.instances, 4), s.complexity(), s, p99 / ceiling)
                 for s, (p99, value) in zip(left, self.forecaster.rough(left), strict=True)
-            ),
-            key=lambda found: (-found[1], found[2].complexity(), found[2]),
+            )
         )
+        tried = {trial.setting.instances for trial in self.history}
         kept: list[Setting] = []
-        share = count // len(BANDS)
         for low, high in pairwise((0.0, *BANDS)):
-            inside = [s for p99, _, s in rated if low < p99 / self.problem.ceiling_seconds <= high]
-            kept += inside[:share]
-        mild = self._mildest(left)
-        return list(dict.fromkeys([*kept, *mild]))
+            inside = [(value, s, share) for value, _, s, share in rated if low < share <= high]
+            known = _unlike([one for one in inside if one[1].instances in tried])
+            other = _unlike([one for one in inside if one[1].instances not in tried])
+            kept += [*known[:share_of_band], *other[:share_of_band]]
+        return list(dict.fromkeys([*kept, *self._mildest(left)]))
 
     def _mildest(self, left: Sequence[Setting]) -> list[Setting]:
         """Settings of one instance more than any tried one, without a long delay: candidates for the probe."""
         most = max(trial.setting.instances for trial in self.history)
         more = [s for s in left if s.instances == most + 1]
-        return sorted(more, key=lambda s: (s.delay_seconds, len(s.preferred), -s.cap))[:4]
+        return sorted(more, key=lambda s: (s.delay_seconds, len(s.preferred), -s.cap))[:3]
 
     # ---- judging forecasts
 
@@ -183,17 +220,18 @@ class _Search:
         delayed = any(trial.setting.delay_seconds > 0 for trial in self.history)
         if delayed or forecast.setting.delay_seconds == 0:
             return True
-        return forecast.log_p99 <= np.log(FIRST_DELAY_MARGIN * self.problem.ceiling_seconds)
+        return bool(forecast.log_p99 <= np.log(FIRST_DELAY_MARGIN * self.problem.ceiling_seconds))
 
     def _gain(self, forecast: Forecast, best: float) -> float:
         extra = forecast.setting.instances - self.problem.incumbent.instances
         return forecast.value - best - INSTANCE_COST * max(0, extra)
 
     def _rank(self, forecast: Forecast, best: float) -> tuple[float, list[int]]:
-        within = 1.0 - forecast.violation(self.problem.ceiling_seconds)
-        return round(within * self._gain(forecast, best), 6), [
-            -part for part in forecast.setting.complexity()
-        ]
+        return round(self._worth(forecast, best), 6), [-part for part in forecast.setting.complexity()]
+
+    def _worth(self, forecast: Forecast, best: float) -> float:
+        """Expected relative gain: nothing is gained where the ceiling does not hold."""
+        return (1.0 - forecast.violation(self.problem.ceiling_seconds)) * self._gain(forecast, best)
 
     def _probe(self, forecasts: list[Forecast], best: float, gain: float) -> Forecast | None:
         """The mildest setting with one instance more, where more instances could beat what is safe without."""
@@ -208,6 +246,30 @@ class _Search:
         return max(
             mild, key=lambda f: (round(f.value, 6), [-p for p in f.setting.complexity()]), default=None
         )
+
+    def _hoped(self, forecasts: list[Forecast], best: float) -> list[Forecast]:
+        """Clearly better settings that may well be within the ceiling."""
+        ceiling = self.problem.ceiling_seconds
+        return [
+            f for f in forecasts if f.violation(ceiling) <= MOST_DOUBT and self._gain(f, best) > HOPED_GAIN
+        ]
+
+    def _stone(self, forecasts: list[Forecast], best: float) -> Forecast | None:
+        """A safe setting nearer than any tried one to the best of those that may be within the ceiling."""
+        hoped = self._hoped(forecasts, best)
+        steps = sum(1 for trial in self.history if trial.risk == 0.0) - 1
+        if not hoped or steps >= MOST_STONES:
+            return None
+        goal = max(hoped, key=lambda f: self._rank(f, best)).features
+        tried = min(
+            float(np.sum((self.forecaster.forecast(t.setting).features - goal) ** 2)) for t in self.history
+        )
+        safe = [f for f in forecasts if self._risk(f) <= STONE_RISK and self._mild(f)]
+        nearer = [(float(np.sum((f.features - goal) ** 2)), f) for f in safe]
+        kept = [
+            (round(apart, 6), f.setting.complexity(), f) for apart, f in nearer if apart <= NEARER * tried
+        ]
+        return min(kept, key=lambda found: (found[0], found[1], found[2].setting))[2] if kept else None
 
     def _said(self, forecast: Forecast, best: float, why: str) -> Advice:
         p99_ms = np.exp(forecast.log_p99) * 1e3
@@ -231,3 +293,11 @@ class _Search:
 def record(advice: Advice, trial: Tried) -> Tried:
     """Return the trial with the risk that the advice accepted for it."""
     return replace(trial, risk=advice.predicted.get("violation_probability", 0.0))
+
+
+def _unlike(rated: Sequence[tuple[float, Setting, float]]) -> list[Setting]:
+    """Settings that differ in value or p99; of those that do not, the first."""
+    kept: dict[tuple[float, float], Setting] = {}
+    for value, setting, share in rated:
+        kept.setdefault((round(value, 2), round(share, 2)), setting)
+    return list(kept.values())

@@ -83,4 +83,4 @@ def draw(intensity: Intensity, rate_per_second: float, count: int, rng: np.rando
         cumulative *= 1.05 * count / (cumulative[-1] * rate_per_second)
     clock = np.cumsum(rng.exponential(1.0 / rate_per_second, count))
     edges = np.arange(len(cumulative)) * intensity.bin_seconds
-    return np.interp(clock, cumulative, edges)
+    return np.asarray(np.interp(clock, cumulative, edges))

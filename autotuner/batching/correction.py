@@ -14,14 +14,14 @@ from scipy.linalg import cho_factor, cho_solve
 
 from autotuner.batching.trials import Floats
 
-PRIOR_MISFIT = 0.05
+PRIOR_MISFIT = 0.025
 """Standard deviation of log p99 that a prediction is assumed to be wrong by before any trial."""
 
-PRIOR_WEIGHT = 3.0
+PRIOR_WEIGHT = 2.0
 COMMON = 0.4
 """Share of the misfit's variance that all settings have in common."""
 
-LEAST_MISFIT = 0.02
+LEAST_MISFIT = 0.015
 
 
 @dataclass(frozen=True)

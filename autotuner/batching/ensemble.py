@@ -39,7 +39,7 @@ REFINEMENTS = (0.15, 0.07, 0.035)
 SHARED_TRUST = 0.05
 """What a batch time from several instances counts against one from a single instance, which needs no correction."""
 
-SPREADS = (0.0, 0.05, 0.1, 0.2)
+SPREADS = (0.03, 0.12)
 """Standard deviations of the logarithm of a batch's time."""
 
 TAILS = ((0.0, 1.0), (0.004, 3.0), (0.01, 1.6), (0.01, 2.2), (0.01, 3.0), (0.01, 4.0), (0.03, 2.0))
@@ -140,7 +140,7 @@ def _members(devices: Sequence[_Found], variations: Sequence[_Variation]) -> tup
 
 
 def _variations(levels: Sequence[Level], device: Device, seed: int) -> list[_Variation]:
-    """The three best explanations of how latencies scatter under one device: first the tail, then the spread."""
+    """The three best explanations of how latencies scatter under one device, each with another tail."""
 
     def scored(noise: Noise) -> tuple[float, Noise, float]:
         factors = noise.factors(np.random.default_rng((seed, 3)))
@@ -149,12 +149,11 @@ def _variations(levels: Sequence[Level], device: Device, seed: int) -> list[_Var
         misfit = sum(_quantile_misfit(level, run, overhead) for level, run in zip(levels, runs, strict=True))
         return misfit, noise, overhead
 
-    tails = [scored(Noise(0.05, share, factor)) for share, factor in TAILS]
-    best = min(tails, key=lambda found: found[0])[1]
-    spreads = [
-        scored(Noise(spread, best.tail_share, best.tail_factor)) for spread in SPREADS if spread != 0.05
+    best_of_tails = [
+        min((scored(Noise(spread, share, factor)) for spread in SPREADS), key=lambda found: found[0])
+        for share, factor in TAILS
     ]
-    ordered = sorted([*tails, *spreads], key=lambda found: found[0])
+    ordered = sorted(best_of_tails, key=lambda found: found[0])
     return [
         _Variation(noise, overhead, float(np.exp(-0.5 * (misfit - ordered[0][0]))))
         for misfit, noise, overhead in ordered[:3]

@@ -23,14 +23,23 @@ PRECISE = 16_000
 ROUGH = 3_000
 """Requests simulated for a forecast, and to choose what is worth one."""
 
-REPLAYS = 2
+REPLAYS = 6
 MOST_RESIDUALS = 16
 """Levels whose deviation from the forecast is looked at."""
 
-UNSEEN_SPREAD = 0.25
-"""Standard deviation of log p99 if all compute time lay in batches larger than any that was seen."""
+STOPPED_SPREAD = 0.3
+"""Standard deviation of log p99 of a level left for one cluster of slow requests: it looks worse than it is."""
 
-LEAST_SPREAD = 0.02
+CLUSTER = 3.0
+"""Slow requests that come together."""
+
+UNSEEN_SPREAD = 0.15
+"""Standard deviation of log p99 an octave beyond the largest batch size seen."""
+
+TAIL_SHARE = 2.5
+"""The step from quantile .99 to .995 counts as so many standard deviations: a service tail of 1 % sits right there."""
+
+LEAST_SPREAD = 0.015
 BEYOND = 1.3
 """Rates are followed up to where p99 exceeds the ceiling this many times."""
 
@@ -51,6 +60,7 @@ class Forecast:
     value_spread: float
     mean_batch: float
     utilisation: float
+    features: Floats
     p99_by_rate: tuple[float, ...] = ()
 
     def violation(self, limit_seconds: float) -> float:
@@ -115,14 +125,16 @@ class Forecaster:
     def _residual(self, level: Level, number: int) -> tuple[Floats, float, float]:
         """Features, log observed over replayed p99, and the variance that the window's own chance gives it."""
         replays = []
-        members = self.members[:3]
+        members = self.members[:1]
         for replay in range(REPLAYS):
             rng = np.random.default_rng((self.problem.seed, 13, number, replay))
             factors = [member.noise.factors(rng) for member in members]
             replays.append(look(members, level.setting, level.arrivals, factors))
         logs = np.array([outlook.log_p99 for outlook in replays])
         assert level.measured.p99_seconds is not None
-        noise = float(logs.var(ddof=1)) * (1.0 + 1.0 / REPLAYS) + 0.01**2 + 1.0 / level.measured.total
+        noise = float(logs.var(ddof=1)) * (1.0 + 1.0 / REPLAYS) + 0.01**2
+        if not level.measured.accepted:
+            noise += STOPPED_SPREAD**2 / max(1.0, level.measured.total * 0.01 / CLUSTER)
         features = replays[0].features(level.setting, self.problem.ceiling_seconds)
         return features, float(np.log(level.measured.p99_seconds) - logs.mean()), noise
 
@@ -183,6 +195,7 @@ class Forecaster:
             value_spread,
             today.mean(today.mean_batch),
             today.mean(today.utilisation),
+            today.features(setting, self.problem.ceiling_seconds),
             curve,
         )
 
@@ -193,7 +206,7 @@ class Forecaster:
         """Mean and standard deviation of log p99, the cliff of saturation and unseen batch sizes included."""
         features = outlook.features(setting, self.problem.ceiling_seconds)
         shift, variance = self.correction.at(features[None, :])
-        steep = outlook.mean(np.log(outlook.p993_seconds / outlook.p99_seconds)) / 2.0
+        steep = outlook.mean(np.log(outlook.p995_seconds / outlook.p99_seconds)) / TAIL_SHARE
         unseen = UNSEEN_SPREAD * outlook.mean(outlook.unseen)
         total = variance[0] + outlook.spread**2 + steep**2 + unseen**2 + LEAST_SPREAD**2
         return outlook.log_p99 + float(shift[0]), float(np.sqrt(total))
@@ -205,7 +218,7 @@ class Forecaster:
         factors = [self.factors[i] for i in kept]
         usual = look([self.members[0]], setting, arrivals, factors)
         worse = look([slower(self.members[0])], setting, arrivals, factors)
-        return worse.log_p99 - usual.log_p99
+        return abs(worse.log_p99 - usual.log_p99)
 
     def _capacity(self, setting: Setting, today: Outlook) -> tuple[float, float, tuple[float, ...]]:
         """Mean and standard deviation of log capacity over members and correction, and p99 by rate."""

@@ -11,7 +11,7 @@ from autotuner.batching.ensemble import Member
 from autotuner.batching.simulator import Run, simulate
 from autotuner.batching.trials import Floats, Setting
 
-SLOWER = 1.03
+SLOWER = 1.01
 """How much slower the device is made to see how near a setting is to the cliff of saturation."""
 
 
@@ -19,13 +19,14 @@ SLOWER = 1.03
 class Outlook:
     """Figures by member, each of shape (members,), and the weights of the members.
 
-    p99_seconds, p993_seconds: latency quantiles .99 and .993. busy_seconds: device seconds per inference.
-    utilisation: busy share of the time. unseen: share of compute time in batches larger than any that was seen.
+    p99_seconds, p995_seconds: latency quantiles .99 and .995. busy_seconds: device seconds per inference.
+    utilisation: busy share of the time. unseen: octaves beyond the largest batch
+    seen, weighed by compute time.
     """
 
     weights: Floats
     p99_seconds: Floats
-    p993_seconds: Floats
+    p995_seconds: Floats
     busy_seconds: Floats
     mean_batch: Floats
     utilisation: Floats
@@ -77,16 +78,23 @@ def slower(member: Member) -> Member:
 
 def _row(run: Run, member: Member) -> tuple[float, ...]:
     count = len(run.latency_seconds)
-    ordered = np.partition(run.latency_seconds, [_rank(count, 0.99), _rank(count, 0.993)])
+    ordered = np.partition(run.latency_seconds, [_rank(count, 0.99), _rank(count, 0.995)])
     spent = run.compute_seconds.sum()
     return (
         float(ordered[_rank(count, 0.99)]) + member.overhead_seconds,
-        float(ordered[_rank(count, 0.993)]) + member.overhead_seconds,
+        float(ordered[_rank(count, 0.995)]) + member.overhead_seconds,
         run.busy_seconds / count,
         run.mean_batch,
         min(1.0, run.busy_seconds / run.span_seconds),
-        float(run.compute_seconds[member.known_size + 1 :].sum() / spent),
+        float(
+            (run.compute_seconds * _octaves_beyond(len(run.compute_seconds), member.known_size)).sum() / spent
+        ),
     )
+
+
+def _octaves_beyond(count: int, known: int) -> Floats:
+    """Octaves of each batch size above the largest one seen, 0 below it; shape (count,)."""
+    return np.log2(np.maximum(np.arange(count), known) / known)
 
 
 def _rank(count: int, share: float) -> int:

@@ -99,7 +99,7 @@ def simulate(arrivals: Floats, setting: Setting, device: Device, factors: Floats
 
 
 @compiled
-def _form(
+def _form(  # noqa: PLR0913, PLR0917 - compiled: numbers in, numbers out
     arrivals: Floats,
     head: int,
     tail: int,
@@ -139,7 +139,7 @@ def _form(
 
 
 @compiled
-def _run_dispatch(
+def _run_dispatch(  # noqa: PLR0913, PLR0917 - one compiled loop; `simulate` is its only caller
     arrivals: Floats,
     delay: float,
     preferred: Counts,
@@ -195,7 +195,7 @@ def _run_dispatch(
 
 
 @compiled
-def _run_sharing(
+def _run_sharing(  # noqa: PLR0913, PLR0917, C901, PLR0912, PLR0915 - one compiled loop, as above
     arrivals: Floats,
     delay: float,
     preferred: Counts,
