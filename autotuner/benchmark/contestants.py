@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from autotuner.batching import advisor
 from autotuner.batching.trials import Advice, History, Problem, Setting
 from autotuner.benchmark.history import best_accepted, dice_of, tried_settings
 from autotuner.benchmark.safety import admissible
@@ -62,13 +63,11 @@ class GreyBox:
 
     def propose(self, problem: Problem, history: History) -> Advice:
         """Return what the grey-box model advises."""
-        advice: Advice = _advisor().advise(self._seen(problem, history), history)
-        return advice
+        return advisor.advise(self._seen(problem, history), history)
 
     def choose(self, problem: Problem, history: History) -> Setting:
         """Return what the grey-box model would keep."""
-        kept: Setting = _advisor().choose(self._seen(problem, history), history)
-        return kept
+        return advisor.choose(self._seen(problem, history), history)
 
     def _seen(self, problem: Problem, history: History) -> Problem:
         """The problem without what the filter excludes; what was tried stays."""
@@ -76,18 +75,6 @@ class GreyBox:
             return problem
         kept = {*admissible(problem, history), *tried_settings(history), problem.incumbent}
         return replace(problem, candidates=tuple(c for c in problem.candidates if c in kept))
-
-
-class _Advisor(Protocol):
-    def advise(self, problem: Problem, history: History) -> Advice: ...
-
-    def choose(self, problem: Problem, history: History) -> Setting: ...
-
-
-def _advisor() -> _Advisor:
-    """The advisor, imported when it is asked: it compiles much, and most samplers do without."""
-    module: _Advisor = importlib.import_module("autotuner.batching.advisor")
-    return module
 
 
 def _random(problem: Problem, history: History, pool: tuple[Setting, ...]) -> tuple[Setting, str]:

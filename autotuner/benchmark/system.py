@@ -181,13 +181,14 @@ def curve_seconds(workload: BenchWorkload, changes: Changes) -> Floats:
 
 
 def _background(seconds: float, seed: int | None) -> tuple[Floats, Floats]:
-    """Since when compute takes how many times as long: quiet and busy in turns."""
+    """Since when compute takes how many times as long: quiet and busy in turns, for at least so many seconds."""
     turns = math.ceil(seconds / (BUSY_SECONDS + QUIET_SECONDS)) + 2
     if seed is None:
         dice = np.random.default_rng(TRUTH_SEED)
         spread = -np.log1p(-(np.arange(turns) + 0.5) / turns)
         quiet, busy = dice.permutation(spread), dice.permutation(spread)
     else:
+        turns = 2 * turns + 20  # by chance many may be short
         dice = np.random.default_rng([seed, 0xB6])
         quiet, busy = dice.exponential(size=turns), dice.exponential(size=turns)
     lengths = np.stack([QUIET_SECONDS * quiet, BUSY_SECONDS * busy], axis=1).ravel()

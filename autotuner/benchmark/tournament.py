@@ -49,6 +49,9 @@ def play(plan: Plan, jobs: int, report: Report) -> tuple[Course, ...]:
 
     jobs: processes; with 1 everything happens in this one.
     """
+    report(
+        f"looking up what every setting really does, on {len(plan.workloads)} workloads; unknown ones take minutes"
+    )
     for done, workload in enumerate(
         _each(_learn, [(plan, workload) for workload in plan.workloads], jobs), start=1
     ):

@@ -182,3 +182,17 @@ def test_a_drift_ends_at_the_tenth_trial() -> None:
 
     assert system.rate_at(1) == system.rate
     assert system.rate_at(10) == system.rate_at(20) == pytest.approx(system.final_rate) == system.rate * 1.25
+
+
+def test_another_model_takes_the_device_a_quarter_of_the_time() -> None:
+    system = system_of(next(w for w in builtin() if w.name == "tight"), Scenario.TWO_MODELS)
+    at = np.arange(0.0, 120.0, 0.01)
+
+    shares = []
+    for seed in [None, *range(60)]:
+        device = system.device(120.0, seed)
+        factor = device.slow_factor[np.searchsorted(device.slow_from, at, side="right") - 1]
+        shares.append(float(np.mean(factor == 1.5)))
+
+    assert shares[0] == pytest.approx(0.25, abs=0.06)
+    assert np.mean(shares[1:]) == pytest.approx(0.25, abs=0.04)

@@ -133,6 +133,16 @@ def test_the_hill_climber_stays_near_the_best_and_stops_at_a_summit() -> None:
         assert sum(changed) == 1
 
 
+@pytest.mark.parametrize("name", ["grey-box", "grey-box+filter"])
+def test_the_products_proposer_begins_with_the_incumbent_and_keeps_it_where_nothing_is_known(
+    name: str,
+) -> None:
+    problem = a_problem()
+
+    assert contestant(name).propose(problem, []).setting == INCUMBENT
+    assert contestant(name).choose(problem, [a_trial(INCUMBENT)]) == INCUMBENT
+
+
 # -- values and choices
 
 
