@@ -30,7 +30,8 @@ class Score:
     reached_soon, reached_late: share of studies that reached it within 12 and 20 trials. violations, severe: trials
     a study above 1.02 and 1.5 times the ceiling. worst_ratio: the highest true p99 over the ceiling of any trial.
     quality: mean quality of the best trial so far after 5, 10 and 20 trials. harm_requests: slow requests above 1 %
-    a study; harm_share: the same as a share of the requests of one window. unsafe_finals: share of studies whose
+    a study; harm_share, harm_today_share: the same, and the part of it at today's rate, as shares of the requests of
+    one window (a capacity trial's last level is over the ceiling by design). unsafe_finals: share of studies whose
     choice is above 1.02 times the ceiling. final_quality, trials: means.
     """
 
@@ -46,6 +47,7 @@ class Score:
     quality: tuple[float, ...]
     harm_requests: float
     harm_share: float
+    harm_today_share: float
     unsafe_finals: float
     final_quality: float
     trials: float
@@ -69,13 +71,19 @@ def score(courses: Sequence[Course]) -> Score:
         worst_ratio=max(max(study) for study in ratios),
         quality=tuple(float(np.mean([quality_after(c, trials) for c in courses])) for trials in MILESTONES),
         harm_requests=float(np.mean(harm)),
-        harm_share=float(
-            np.mean([each / course.window_requests for each, course in zip(harm, courses, strict=True)])
+        harm_share=_share_of_window(courses, harm),
+        harm_today_share=_share_of_window(
+            courses, [sum(attempt.harm_today_requests for attempt in course.attempts) for course in courses]
         ),
         unsafe_finals=float(np.mean([course.final_ratio > VIOLATED for course in courses])),
         final_quality=float(np.mean([course.final_quality for course in courses])),
         trials=float(np.mean(counts)),
     )
+
+
+def _share_of_window(courses: Sequence[Course], requests: Sequence[float]) -> float:
+    shares = [each / course.window_requests for each, course in zip(requests, courses, strict=True)]
+    return float(np.mean(shares))
 
 
 def trials_to_reach(course: Course) -> float:

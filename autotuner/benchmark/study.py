@@ -15,13 +15,14 @@ class Attempt:
     """One trial. p99_ratio: true p99 over the ceiling, at what was today's rate then.
 
     quality: true worth as a share of the best candidate's, 0 where the ceiling does not hold. harm_requests: slow
-    requests above 1 % that it caused.
+    requests above 1 % that it caused. harm_today_requests: the part of it at today's rate.
     """
 
     setting: Setting
     p99_ratio: float
     quality: float
     harm_requests: float
+    harm_today_requests: float
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def run_study(world: World, contestant: Contestant, sampler: str, seed: int, tri
         window = done.window_requests
         ratio = world.true_p99(setting, number) / problem.ceiling_seconds
         worth = float(quality[world.truth.index(setting)])
-        attempts.append(Attempt(setting, ratio, worth, done.harm_requests))
+        attempts.append(Attempt(setting, ratio, worth, done.harm_requests, done.harm_today_requests))
         if number >= trials:
             break
         advice = contestant.propose(problem, history)

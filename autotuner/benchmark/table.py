@@ -19,7 +19,7 @@ HEADINGS = (
     "above 1.5 × ceiling",
     "worst",
     "slow requests a study",
-    "of one window",
+    "of one window (today's rate alone)",
     "unsafe finals",
     "final quality",
     "trials",
@@ -46,7 +46,7 @@ def _cells(score: Score, trials: int) -> tuple[str, ...]:
         f"{score.severe:.2f}",
         f"{score.worst_ratio:.2f}",
         f"{score.harm_requests:.0f}",
-        f"{score.harm_share:.2%}",
+        f"{score.harm_share:.2%} ({score.harm_today_share:.2%})",
         f"{score.unsafe_finals:.1%}",
         f"{score.final_quality:.2f}",
         f"{score.trials:.1f}",
@@ -72,6 +72,7 @@ def score_object(score: Score) -> dict[str, Any]:
         "quality_after": dict(zip(map(str, MILESTONES), score.quality, strict=True)),
         "harm_requests_per_study": score.harm_requests,
         "harm_share_of_window": score.harm_share,
+        "harm_at_todays_rate_share_of_window": score.harm_today_share,
         "unsafe_finals": score.unsafe_finals,
         "final_quality": score.final_quality,
         "trials_per_study": score.trials,
@@ -97,6 +98,7 @@ def course_object(course: Course) -> dict[str, Any]:
                 "p99_over_ceiling": attempt.p99_ratio,
                 "quality": attempt.quality,
                 "harm_requests": attempt.harm_requests,
+                "harm_at_todays_rate_requests": attempt.harm_today_requests,
             }
             for attempt in course.attempts
         ],

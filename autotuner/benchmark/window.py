@@ -50,12 +50,14 @@ class Trial:
     """One trial and what it cost. number: the incumbent's is 1.
 
     harm_requests: slow ones above 1 % of all, summed over the levels; requests that were still under way when a level
-    was left count. requests: all that were sent. window_requests: sent in one whole window at today's rate.
+    was left count. harm_today_requests: the part of it at the lowest level. requests: all that were sent.
+    window_requests: sent in one whole window at today's rate.
     """
 
     number: int
     tried: Tried
     harm_requests: float
+    harm_today_requests: float
     requests: int
     window_requests: float
 
@@ -83,18 +85,19 @@ def trial(
     drives a drift. The same arguments give the same trial.
     """
     measured: list[Measured] = []
-    harm, requests = 0.0, 0
+    harm: list[float] = []
+    requests = 0
     growth = system.rate_at(number) / system.rate
     for level, planned in enumerate(rates):
         chance = np.random.SeedSequence([seed, number, level])
         one, slow, sent = _level(system, setting, planned * growth, dispersion, chance)
         measured.append(one)
-        harm += max(0.0, slow - ALLOWED_BAD_SHARE * sent)
+        harm.append(max(0.0, slow - ALLOWED_BAD_SHARE * sent))
         requests += sent
         if not one.accepted:
             break
     window = system.rate * window_seconds(system.rate)
-    return Trial(number, Tried(setting, tuple(measured)), harm, requests, window)
+    return Trial(number, Tried(setting, tuple(measured)), sum(harm), harm[0], requests, window)
 
 
 def baseline_dispersion(system: System, seed: int) -> float:

@@ -23,7 +23,7 @@ def a_course(
         workload="w",
         sampler="s",
         seed=seed,
-        attempts=tuple(Attempt(SETTING, *attempt) for attempt in attempts),
+        attempts=tuple(Attempt(SETTING, ratio, quality, harm, harm / 2) for ratio, quality, harm in attempts),
         final=SETTING,
         final_ratio=final[0],
         final_quality=final[1],
@@ -58,6 +58,7 @@ def test_a_row_sums_up_its_studies() -> None:
     assert row.quality == pytest.approx((0.83, 0.83, 0.83))
     assert row.harm_requests == 22.0
     assert row.harm_share == pytest.approx(0.022)
+    assert row.harm_today_share == pytest.approx(0.011)
     assert row.unsafe_finals == 0.5
     assert row.final_quality == pytest.approx(0.4)
 
@@ -88,7 +89,7 @@ def test_the_table_has_a_row_a_sampler_and_says_what_could_not_compete() -> None
     assert len(lines) == 4
     assert {line.count("|") for line in lines} == {len(HEADINGS) + 1}
     assert lines[2].startswith(
-        "| s | 2 | 2 / > 20 | 50% / 50% | 0.83 / 0.83 / 0.83 | 1.00 | 0.50 | 1.60 | 22 | 2.20%"
+        "| s | 2 | 2 / > 20 | 50% / 50% | 0.83 / 0.83 / 0.83 | 1.00 | 0.50 | 1.60 | 22 | 2.20% (1.10%)"
     )
     assert "needs torch" in lines[3]
 

@@ -153,14 +153,17 @@ def test_a_bad_setting_is_left_within_seconds_and_its_harm_is_counted(folder: Pa
     assert level.bad >= 8
     assert level.total < 0.1 * trial.window_requests
     assert level.bad - 0.01 * level.total - 1.0 <= trial.harm_requests < 0.1 * trial.window_requests
+    assert trial.harm_today_requests == trial.harm_requests
     assert trial.requests >= level.total
 
 
 def test_a_capacity_trial_climbs_until_a_level_is_not_accepted(folder: Path) -> None:
     world = a_world(folder, aim=Aim.CAPACITY)
 
-    levels = world.measure(world.system.incumbent, 1).levels
+    trial = world.trial(world.system.incumbent, 1, 1)
+    levels = trial.tried.levels
 
+    assert trial.harm_today_requests == 0.0 < trial.harm_requests
     assert [level.accepted for level in levels] == [True] * (len(levels) - 1) + [False]
     assert [level.rate_per_second for level in levels] == list(world.problem(1).rates[: len(levels)])
     true = float(world.truth.capacity_per_second[world.truth.index(world.system.incumbent)])
