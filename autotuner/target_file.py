@@ -54,10 +54,10 @@ def _duration(value: object) -> timedelta:
     found = DURATION.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError("not a duration")
-    duration = timedelta(seconds=float(found[1]) * UNITS[found[2]])
-    if not timedelta(0) < duration <= LONGEST:
+    seconds = float(found[1]) * UNITS[found[2]]
+    if not 0.0 < seconds <= LONGEST.total_seconds():
         raise ValueError("out of range")
-    return duration
+    return timedelta(seconds=seconds)
 
 
 def _url(value: str) -> str:

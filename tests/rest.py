@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +13,14 @@ from pydantic import SecretStr
 
 from api.app import create
 from autotuner.access import Wanted, issue_token
+from autotuner.adapters.postgres import (
+    Engine,
+    PostgresCatalogue,
+    PostgresLeases,
+    PostgresRegistry,
+    PostgresStore,
+    PostgresTokens,
+)
 from autotuner.bootstrap import Application
 from autotuner.domain.access import Scope
 from autotuner.settings import Settings
@@ -67,12 +75,37 @@ def a_secret(application: Application, actor: str, *scopes: Scope, days: int = 3
     return issue_token(application.tokens, application.clock, wanted, "tester")[1]
 
 
+def as_it_is(application: Application) -> Application:
+    """Return the application itself."""
+    return application
+
+
+def over_postgres(engine: Engine) -> Callable[[Application], Application]:
+    """Return what puts an application over the database of `engine` instead of its store in memory."""
+
+    def moved(application: Application) -> Application:
+        return replace(
+            application,
+            store=PostgresStore(engine),
+            registry=PostgresRegistry(engine),
+            catalogue=PostgresCatalogue(engine),
+            tokens=PostgresTokens(engine),
+            leases=PostgresLeases(engine),
+        )
+
+    return moved
+
+
 @contextmanager
-def serving(terminal: Terminal | None = None, **changes: Any) -> Iterator[Rest]:
-    """Give the API over a terminal's store, with settings changed as said."""
+def serving(
+    terminal: Terminal | None = None,
+    move: Callable[[Application], Application] = as_it_is,
+    **changes: Any,
+) -> Iterator[Rest]:
+    """Give the API over a terminal's store, or where `move` puts it, with settings changed as said."""
     terminal = terminal or Terminal()
     terminal.settings = rest_settings(**changes)
-    application = terminal.application(terminal.settings)
+    application = move(terminal.application(terminal.settings))
     with TestClient(create(application)) as client:
         secrets = {scope: a_secret(application, scope.value, scope) for scope in Scope}
         yield Rest(application, client, terminal, secrets)

@@ -166,6 +166,7 @@ def test_a_slash_at_the_end_of_a_url_is_no_difference() -> None:
         ("study.pace.warm_up", "0s", "above 0"),
         ("study.pace.warm_up", "30 days", "with its unit"),
         ("study.pace.warm_up", "999h", "up to 7 days"),
+        ("study.pace.warm_up", "9" * 400 + "h", "up to 7 days"),
         ("study.pace.step_minimum", "20m", "at most study.pace.step_limit, 600 s"),
         ("cost.replica_per_hour", 0, "an amount above 0"),
     ],
