@@ -1,0 +1,160 @@
+"""Lists are read over indexes: what the planner chooses on tens of thousands of rows, for every filter and sort."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event, text
+
+from autotuner.adapters.postgres import PostgresCatalogue, PostgresTokens, open_engine, upgrade
+from autotuner.catalogue import (
+    AuditFilter,
+    Between,
+    Span,
+    StudyFilter,
+    TrialFilter,
+    TrialOrder,
+    TrialSort,
+    Window,
+)
+from autotuner.domain.judgement import Verdict
+from autotuner.domain.study import Outcome, Phase
+from tests.builders import at
+from tests.postgres_server import PostgresServer
+
+STUDIES, TRIALS_EACH = 1_000, 50
+"""How much is recorded: 50,000 trials and as many audit records."""
+
+SEED = f"""
+INSERT INTO targets (name, model, objective, record, created_at, changed_at, changed_by)
+SELECT 'target-' || t, 'm', 'capacity', '{{}}', now(), now(), 'x' FROM generate_series(0, 19) t;
+INSERT INTO slo_budgets SELECT name, 1, 0.1, 0.001, 0.5, 500, false, '{{}}', 'x', '', now() FROM targets;
+INSERT INTO studies (id, target, slo_version, phase, outcome, reason, actor, seed, wish, sequence, initial, state,
+                     created_at, ended_at)
+SELECT 'study-' || s, 'target-' || s % 20, 1, 'ended', CASE WHEN s % 50 = 0 THEN 'promoted' ELSE 'kept' END, '', 'x',
+       0, 'run', 0, '{{}}', '{{}}', timestamptz '2026-01-05 02:00Z' + s * interval '1 hour', now()
+FROM generate_series(0, {STUDIES - 1}) s;
+INSERT INTO trials (study_id, target, number, kind, state, replicas, max_queue_delay_microseconds,
+                    preferred_batch_size, instance_count, max_batch_size, verdict, limited_by, reason,
+                    capacity_per_second, harm_requests, proposed_at, ended_at)
+SELECT 'study-' || s, 'target-' || s % 20, n, 'candidate', 'judged', '{{canary}}', (n % 20) * 500, '{{4,8}}',
+       1 + n % 4, 32,
+       CASE WHEN n % 25 = 0 THEN 'void' WHEN n % 3 = 0 THEN 'reject' ELSE 'accept' END, 'ceiling', 'because',
+       CASE WHEN n % 3 = 0 THEN NULL ELSE 100 + (s * 7 + n * 13) % 97 END, (s * 31 + n * 17) % 101,
+       timestamptz '2026-01-05 02:00Z' + s * interval '1 hour' + n * interval '1 minute', now()
+FROM generate_series(0, {STUDIES - 1}) s, generate_series(0, {TRIALS_EACH - 1}) n;
+INSERT INTO audit (at, actor, action, subject, reason, details, previous_hash, hash)
+SELECT timestamptz '2026-01-05 02:00Z' + a * interval '1 minute', 'actor-' || a % 200,
+       CASE WHEN a % 500 = 0 THEN 'budget_loosened' ELSE 'weights_decided' END, 'study-' || a / 50, '', '{{}}',
+       'before ' || a, 'hash ' || a
+FROM generate_series(0, {STUDIES * TRIALS_EACH - 1}) a;
+INSERT INTO tokens SELECT 'id-' || t, encode(sha256(t::text::bytea), 'hex'), 'x', '{{viewer}}', '', now(), 'x',
+       now() + interval '1 day' FROM generate_series(1, 5000) t;
+"""
+
+LARGE = {"trials", "audit", "tokens"}
+"""Tables of which no list may read every row."""
+
+NEWEST = TrialOrder()
+MIDDLE = at(500 * 3600)
+
+
+@pytest.fixture(scope="module")
+def engine(postgres_server: PostgresServer) -> Iterator[Engine]:
+    """A database with tens of thousands of rows, analysed."""
+    with postgres_server.database() as url:
+        upgrade(url)
+        made = open_engine(url)
+        with made.begin() as connection:
+            connection.execute(text("SET LOCAL statement_timeout = 0"))
+            for statement in filter(str.strip, SEED.split(";")):
+                connection.execute(text(statement))
+        with made.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("VACUUM ANALYZE"))
+        yield made
+        made.dispose()
+
+
+@contextmanager
+def explained(engine: Engine) -> Iterator[list[str]]:
+    """Collect the plan of every query inside the block."""
+    plans: list[str] = []
+
+    def before(_connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if statement.startswith("SELECT"):
+            with cursor.connection.cursor() as another:
+                another.execute(f"EXPLAIN {statement}", parameters)
+                plans.append("\n".join(row[0] for row in another.fetchall()))
+
+    event.listen(engine, "before_cursor_execute", before)
+    try:
+        yield plans
+    finally:
+        event.remove(engine, "before_cursor_execute", before)
+
+
+def trials(wanted: TrialFilter, order: TrialOrder = NEWEST) -> Callable[[PostgresCatalogue], object]:
+    """Ask for two pages of trials."""
+
+    def ask(catalogue: PostgresCatalogue) -> object:
+        first = catalogue.trials(wanted, order, Window(50))
+        return catalogue.trials(wanted, order, Window(50, first.mark)) if first.mark else first
+
+    return ask
+
+
+QUESTIONS: dict[str, Callable[[PostgresCatalogue], object]] = {
+    "trials": trials(TrialFilter()),
+    "trials, oldest first": trials(TrialFilter(), TrialOrder(descending=False)),
+    "trials by capacity": trials(TrialFilter(), TrialOrder(TrialSort.CAPACITY)),
+    "trials by harm": trials(TrialFilter(), TrialOrder(TrialSort.HARM)),
+    "trials of a study": trials(TrialFilter(study="study-500")),
+    "trials of a study by harm": trials(TrialFilter(study="study-500"), TrialOrder(TrialSort.HARM)),
+    "trials of a target": trials(TrialFilter(target="target-7")),
+    "trials of nobody": trials(TrialFilter(target="nobody")),
+    "rare verdict": trials(TrialFilter(verdict=Verdict.VOID)),
+    "verdict of a target": trials(TrialFilter(target="target-7", verdict=Verdict.REJECT)),
+    "configuration": trials(TrialFilter(instances=Between(2, 3), delay_microseconds=Between(most=2000))),
+    "time": trials(TrialFilter(proposed=Span(MIDDLE, at(510 * 3600)))),
+    "studies": lambda catalogue: catalogue.studies(StudyFilter(), Window(50)),
+    "studies of a target": lambda catalogue: catalogue.studies(StudyFilter("target-7"), Window(50)),
+    "studies that wait": lambda catalogue: catalogue.studies(StudyFilter(phase=Phase.APPROVAL), Window(50)),
+    "promoted studies": lambda catalogue: catalogue.studies(
+        StudyFilter(outcome=Outcome.PROMOTED), Window(10)
+    ),
+    "audit": lambda catalogue: catalogue.audit(AuditFilter(), Window(50)),
+    "audit of an actor": lambda catalogue: catalogue.audit(AuditFilter(actor="actor-7"), Window(50)),
+    "audit of an action": lambda catalogue: catalogue.audit(
+        AuditFilter(action="budget_loosened"), Window(50)
+    ),
+    "audit of a subject": lambda catalogue: catalogue.audit(AuditFilter(subject="study-500"), Window(50)),
+    "audit until then": lambda catalogue: catalogue.audit(AuditFilter(at=Span(until=MIDDLE)), Window(50)),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_list_is_read_over_an_index(engine: Engine, question: str) -> None:
+    with explained(engine) as plans:
+        QUESTIONS[question](PostgresCatalogue(engine))
+
+    assert plans
+    for plan in plans:
+        assert set(re.findall(r"Seq Scan on (\w+)", plan)) & LARGE == set(), plan
+
+
+def test_a_token_is_found_over_an_index(engine: Engine) -> None:
+    with explained(engine) as plans:
+        PostgresTokens(engine).by_digest("0" * 64)
+
+    assert "Index Scan" in plans[0]
+
+
+def test_the_check_sees_a_list_that_is_not(engine: Engine) -> None:
+    with explained(engine) as plans, engine.connect() as connection:
+        connection.execute(text("SELECT count(*) FROM trials WHERE reason = 'because'"))
+
+    assert "Seq Scan on trials" in plans[0]
