@@ -16,7 +16,7 @@ import numpy as np
 from autotuner.batching.forecast import Forecast, Forecaster, with_risk
 from autotuner.batching.trials import Advice, Aim, History, Problem, Setting, Tried
 
-RISK_A_STUDY = 0.15
+RISK_A_STUDY = 0.25
 """Sum of the probabilities of a violation that a study may accept."""
 
 RISK_A_TRIAL = 0.05
@@ -58,6 +58,10 @@ HOPED_GAIN = 0.03
 
 MOST_REPEATS = 3
 """How often the incumbent is measured at most."""
+
+RESORT_RISK = 0.25
+RESORT_GAIN = 0.1
+"""What the last resort may risk, and must promise: the guard ends it after a dozen slow requests."""
 
 CHOICE_RISK = 0.06
 CHOICE_LIMIT = 1.02
@@ -154,6 +158,9 @@ class _Search:
                 self.problem.incumbent,
                 "the incumbent once more: better settings are in sight, but too little is known to try any safely",
             )
+        resort = self._resort(forecasts, best, left)
+        if resort is not None:
+            return self._said(resort, best, "nothing else is left to learn from, and much to gain")
         why = f"nothing safe promises more than {LEAST_GAIN:.1%}"
         return Advice(None, f"{why}: {len(safe)} of {len(forecasts)} promising settings are safe")
 
@@ -253,6 +260,19 @@ class _Search:
         return [
             f for f in forecasts if f.violation(ceiling) <= MOST_DOUBT and self._gain(f, best) > HOPED_GAIN
         ]
+
+    def _resort(self, forecasts: list[Forecast], best: float, left: float) -> Forecast | None:
+        """The least risky clear gain, where the study would end on the incumbent."""
+        if any(_held(t, self.problem) and t.setting != self.problem.incumbent for t in self.history):
+            return None
+        kept = [
+            f
+            for f in forecasts
+            if self._gain(f, best) > RESORT_GAIN and self._risk(f) <= min(RESORT_RISK, left)
+        ]
+        return min(
+            kept, key=lambda f: (round(self._risk(f), 4), f.setting.complexity(), f.setting), default=None
+        )
 
     def _stone(self, forecasts: list[Forecast], best: float) -> Forecast | None:
         """A safe setting nearer than any tried one to the best of those that may be within the ceiling."""

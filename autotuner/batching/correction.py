@@ -21,6 +21,9 @@ PRIOR_WEIGHT = 2.0
 COMMON = 0.4
 """Share of the misfit's variance that all settings have in common."""
 
+MOST_MISFIT = 0.2
+"""What a single level may say of the misfit at most: one unlucky window does not make the model useless."""
+
 LEAST_MISFIT = 0.015
 
 
@@ -45,7 +48,7 @@ class Correction:
 
 def fit(features: Floats, residuals: Floats, noise: Floats) -> Correction:
     """Return the correction from residuals (n,) at features (n, 5) with the windows' own variance `noise` (n,)."""
-    excess = float(np.sum(np.maximum(residuals**2 - noise, 0.0)))
+    excess = float(np.sum(np.clip(residuals**2 - noise, 0.0, MOST_MISFIT**2)))
     variance = (PRIOR_WEIGHT * PRIOR_MISFIT**2 + excess) / (PRIOR_WEIGHT + len(residuals))
     variance = max(variance, LEAST_MISFIT**2)
     if not len(residuals):

@@ -27,11 +27,8 @@ REPLAYS = 6
 MOST_RESIDUALS = 16
 """Levels whose deviation from the forecast is looked at."""
 
-STOPPED_SPREAD = 0.3
+STOPPED_SPREAD = 0.25
 """Standard deviation of log p99 of a level left for one cluster of slow requests: it looks worse than it is."""
-
-CLUSTER = 3.0
-"""Slow requests that come together."""
 
 UNSEEN_SPREAD = 0.15
 """Standard deviation of log p99 an octave beyond the largest batch size seen."""
@@ -134,7 +131,7 @@ class Forecaster:
         assert level.measured.p99_seconds is not None
         noise = float(logs.var(ddof=1)) * (1.0 + 1.0 / REPLAYS) + 0.01**2
         if not level.measured.accepted:
-            noise += STOPPED_SPREAD**2 / max(1.0, level.measured.total * 0.01 / CLUSTER)
+            noise += STOPPED_SPREAD**2
         features = replays[0].features(level.setting, self.problem.ceiling_seconds)
         return features, float(np.log(level.measured.p99_seconds) - logs.mean()), noise
 

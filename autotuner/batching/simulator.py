@@ -1,14 +1,7 @@
-"""One Triton replica, batch by batch: the dynamic batcher's rules and three laws of how instances disturb one another.
+"""One Triton replica, batch by batch: the dynamic batcher's thread and three laws of how instances disturb one another.
 
-The batcher's rules, as seen on the real server and read in its source (`dynamic_batch_scheduler.cc`, `payload`):
-
-- Without a delay a waiting payload grows until an instance takes it, up to the largest preferred size.
-- With a delay a preferred size is sent at once while the oldest request has not waited longer than the delay; once it
-  has, everything queued goes, up to max_batch_size.
-- A full payload that had to wait for an instance takes one request more: batches of max(preferred) + 1 occur.
-
-What runs at the same time on one device slows down; nobody can know beforehand how. So there are three laws, each with
-one strength (0: none).
+`batcher` has the server's rules. What runs at the same time on one device slows down, and nobody can know beforehand
+how; so there are three laws, each with one strength (0: none).
 """
 
 from __future__ import annotations
@@ -19,6 +12,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from autotuner.batching import batcher
 from autotuner.batching.compiled import compiled
 from autotuner.batching.trials import Floats, Setting
 
@@ -77,18 +71,15 @@ def simulate(arrivals: Floats, setting: Setting, device: Device, factors: Floats
     factors: what each batch's compute time is multiplied by, used in turn and from the start again.
     """
     largest = setting.max_batch_size
-    preferred = np.array(setting.preferred or (largest,), dtype=np.int64)
     latency = np.empty(len(arrivals))
     executions, compute = np.zeros(largest + 1, dtype=np.int64), np.zeros(largest + 1)
-    kernel = _run_sharing if device.law is Law.SHARING else _run_dispatch
-    busy, queue, end = kernel(
+    busy, queue, end = _run(
         arrivals,
         setting.delay_seconds,
-        preferred,
-        largest,
+        preferred_at_most(setting),
         setting.instances,
         device.curve_seconds,
-        device.law == Law.EXCLUSIVE,
+        int(device.law),
         device.strength,
         factors,
         latency,
@@ -98,164 +89,110 @@ def simulate(arrivals: Floats, setting: Setting, device: Device, factors: Floats
     return Run(latency, executions, compute, busy, queue, end - float(arrivals[0]))
 
 
+def preferred_at_most(setting: Setting) -> Counts:
+    """Return for each batch size from 0 to the largest the largest preferred size that is no larger, 0 for none."""
+    table = np.zeros(setting.max_batch_size + 1, dtype=np.int64)
+    for size in setting.preferred or (setting.max_batch_size,):
+        table[size] = size
+    return np.maximum.accumulate(table)
+
+
+_SHARING, _EXCLUSIVE = int(Law.SHARING), int(Law.EXCLUSIVE)
+
+
 @compiled
-def _form(  # noqa: PLR0913, PLR0917 - compiled: numbers in, numbers out
+def _run(  # noqa: PLR0913, PLR0917, C901, PLR0912, PLR0915 - one compiled loop; `simulate` is its only caller
     arrivals: Floats,
-    head: int,
-    tail: int,
-    ready: float,
-    waited: bool,
     delay: float,
     preferred: Counts,
-    largest: int,
-) -> tuple[float, int, int]:
-    """When the next batch starts, its size, and the first request that has not arrived by then.
+    instances: int,
+    curve: Floats,
+    law: int,
+    strength: float,
+    factors: Floats,
+    latency: Floats,
+    executions: Counts,
+    compute: Floats,
+) -> tuple[float, float, float]:
+    """Fill latency, executions and compute; return busy seconds, summed queue seconds and the last end.
 
-    ready: when an instance can take it and at least one request is there. waited: whether it waited for an instance.
+    `ahead` holds the end of each running batch, or under processor sharing the work that is left of it, as of the
+    instant `since` at which the number of running batches last changed.
     """
-    count = len(arrivals)
-    while tail < count and arrivals[tail] <= ready:
-        tail += 1
-    queued, cap = tail - head, preferred[-1]
-    if delay <= 0.0:
-        return ready, min(queued, cap), tail
-    due = arrivals[head] + delay
-    if ready >= due:
-        return ready, min(queued, largest), tail
-    if queued >= preferred[0]:
-        size = preferred[0]
-        for wanted in preferred:
-            if wanted <= queued:
-                size = wanted
-        if waited and size == cap and queued > cap and size < largest:
-            size += 1
-        return ready, size, tail
-    last = head + preferred[0] - 1
-    if last < count and arrivals[last] < due:
-        return arrivals[last], preferred[0], last + 1
-    while tail < count and arrivals[tail] <= due:
-        tail += 1
-    return due, min(tail - head, largest), tail
-
-
-@compiled
-def _run_dispatch(  # noqa: PLR0913, PLR0917 - one compiled loop; `simulate` is its only caller
-    arrivals: Floats,
-    delay: float,
-    preferred: Counts,
-    largest: int,
-    instances: int,
-    curve: Floats,
-    exclusive: bool,
-    strength: float,
-    factors: Floats,
-    latency: Floats,
-    executions: Counts,
-    compute: Floats,
-) -> tuple[float, float, float]:
-    """Simulate the two laws under which a batch's end is known when it starts."""
     count, draws = len(arrivals), len(factors)
-    free = np.full(instances, -1.0)
-    head, tail, number = 0, 0, 0
-    device_free, busy, queue, last_start, end = -1.0, 0.0, 0.0, -1.0, 0.0
-    while head < count:
-        at = 0
-        for i in range(1, instances):
-            if free[i] < free[at]:
-                at = i
-        ready = max(free[at], arrivals[head], last_start)
-        start, size, tail = _form(
-            arrivals, head, tail, ready, free[at] > arrivals[head], delay, preferred, largest
-        )
-        spent = curve[size] * factors[number % draws]
-        number += 1
-        if exclusive:
-            begun = max(start + spent * (1.0 - strength), device_free)
-            done = begun + spent * strength
-            busy += spent * strength
-            device_free = done
-        else:
-            running = 1
-            for i in range(instances):
-                if free[i] > start:
-                    running += 1
-            done = start + spent * (1.0 + strength * (running - 1))
-            busy += max(0.0, done - max(start, device_free))
-            device_free = max(device_free, done)
-        free[at] = done
-        last_start = start
-        end = max(end, done)
-        executions[size] += 1
-        compute[size] += done - start
-        for i in range(head, head + size):
-            latency[i] = done - arrivals[i]
-            queue += start - arrivals[i]
-        head += size
-    return busy, queue, end
-
-
-@compiled
-def _run_sharing(  # noqa: PLR0913, PLR0917, C901, PLR0912, PLR0915 - one compiled loop, as above
-    arrivals: Floats,
-    delay: float,
-    preferred: Counts,
-    largest: int,
-    instances: int,
-    curve: Floats,
-    exclusive: bool,  # noqa: ARG001 - one signature for both kernels
-    strength: float,
-    factors: Floats,
-    latency: Floats,
-    executions: Counts,
-    compute: Floats,
-) -> tuple[float, float, float]:
-    """Simulate processor sharing: what runs advances together, each the slower the more there are."""
-    count, draws = len(arrivals), len(factors)
-    left, started = np.zeros(instances), np.zeros(instances)
-    first, sizes = np.zeros(instances, dtype=np.int64), np.zeros(instances, dtype=np.int64)
-    head, tail, number, running = 0, 0, 0, 0
-    now, busy, queue, last_start, idle_since = arrivals[0], 0.0, 0.0, -1.0, -1.0
-    while head < count or running > 0:
-        slowness = 1.0 + strength * (running - 1)
-        at, soonest = -1, np.inf
-        for i in range(instances):
-            if sizes[i] > 0 and left[i] < soonest:
-                at, soonest = i, left[i]
-        completion = now + soonest * slowness if at >= 0 else np.inf
-        if running < instances and head < count:
-            ready = max(now, arrivals[head], last_start)
-            start, size, seen = _form(
-                arrivals, head, tail, ready, idle_since > arrivals[head], delay, preferred, largest
-            )
-            if start <= completion:
-                if running > 0:
-                    busy += start - now
-                    for i in range(instances):
-                        if sizes[i] > 0:
-                            left[i] -= (start - now) / slowness
-                now, tail, last_start = start, seen, start
-                for i in range(instances):
-                    if sizes[i] == 0:
-                        left[i], started[i] = curve[size] * factors[number % draws], start
-                        first[i], sizes[i] = head, size
-                        break
-                number += 1
-                running += 1
-                for i in range(head, head + size):
-                    queue += start - arrivals[i]
-                head += size
+    state = np.zeros(batcher.PLACES, dtype=np.int64)
+    queue = np.zeros(batcher.PREFETCHED * instances, dtype=np.int64)
+    ahead = np.full(instances, np.inf)
+    began = np.zeros(instances)
+    firsts, sizes = np.zeros(instances, dtype=np.int64), np.zeros(instances, dtype=np.int64)
+    running, number, done = 0, 0, -1
+    now, wake, finish, since, device_free = 0.0, np.inf, np.inf, 0.0, 0.0
+    busy, queued, end = 0.0, 0.0, 0.0
+    while True:
+        at = state[batcher.ARRIVED]
+        arriving = arrivals[at] if at < count else np.inf
+        changed = False
+        if arriving < finish and arriving <= wake:
+            now = arriving
+            state[batcher.ARRIVED] += 1
+            if not batcher.wakes(state, len(queue)):
                 continue
-        busy += completion - now
-        for i in range(instances):
-            if sizes[i] > 0:
-                left[i] -= (completion - now) / slowness
-        now = completion
-        executions[sizes[at]] += 1
-        compute[sizes[at]] += now - started[at]
-        for i in range(first[at], first[at] + sizes[at]):
-            latency[i] = now - arrivals[i]
-        sizes[at] = 0
-        running -= 1
-        if running == instances - 1:
-            idle_since = now
-    return busy, queue, now
+        elif finish <= wake:
+            if finish == np.inf and state[batcher.HEAD] == count:
+                return busy, queued, end
+            now, changed = finish, True
+        else:
+            if state[batcher.HEAD] == count and running == 0 and state[batcher.COUNT] == 0:
+                return busy, queued, end
+            now = wake
+        # The work done since the last change, before the number of running batches changes again.
+        slowness = 1.0 + strength * max(0, running - 1)
+        old, moved = running, now - since
+        if changed:
+            size = sizes[done]
+            executions[size] += 1
+            compute[size] += now - began[done]
+            for i in range(firsts[done], firsts[done] + size):
+                latency[i] = now - arrivals[i]
+            ahead[done], sizes[done] = np.inf, 0
+            running -= 1
+            end = max(end, now)
+        looking = True
+        while looking:
+            while running < instances and state[batcher.COUNT] > 0:
+                first = state[batcher.SERVED]
+                size = batcher.take(now, state, queue, arrivals, delay, preferred)
+                free = 0
+                while sizes[free] > 0:
+                    free += 1
+                running += 1
+                needed = curve[size] * factors[number % draws]
+                number += 1
+                if law == _SHARING:
+                    # Counted from `since` like the others, so that one subtraction below serves them all.
+                    ahead[free] = needed + moved / slowness if old > 0 else needed
+                elif law == _EXCLUSIVE:
+                    device_free = max(now + needed * (1.0 - strength), device_free) + needed * strength
+                    busy += needed * strength
+                    ahead[free] = device_free
+                else:
+                    ahead[free] = now + needed * (1.0 + strength * (running - 1))
+                began[free], firsts[free], sizes[free] = now, first, size
+                for i in range(first, first + size):
+                    queued += now - arrivals[i]
+                changed = True
+            wake = batcher.look(now, state, queue, arrivals, delay, preferred)
+            looking = wake < 0.0
+        if changed:
+            if old > 0 and law != _EXCLUSIVE:
+                busy += moved
+            finish, done = np.inf, -1
+            for i in range(instances):
+                if sizes[i] > 0:
+                    if law == _SHARING and old > 0:
+                        ahead[i] -= moved / slowness
+                    if ahead[i] < finish:
+                        finish, done = ahead[i], i
+            if law == _SHARING and done >= 0:
+                finish = now + max(0.0, finish) * (1.0 + strength * max(0, running - 1))
+            since = now

@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from autotuner.batching import batcher
 from autotuner.batching.trials import Aim, Setting
-from autotuner.benchmark import batcher, system, traffic, truth
+from autotuner.benchmark import system, traffic, truth
 from autotuner.benchmark.system import MOST_LOAD, System, p99
 from autotuner.benchmark.truth import Traffic
 

@@ -15,9 +15,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from autotuner.batching.compiled import compiled
-from autotuner.batching.trials import Setting
-from autotuner.benchmark.batcher import (
+from autotuner.batching.batcher import (
     ARRIVED,
     COUNT,
     HEAD,
@@ -30,6 +28,8 @@ from autotuner.benchmark.batcher import (
     take,
     wakes,
 )
+from autotuner.batching.compiled import compiled
+from autotuner.batching.trials import Setting
 
 NOBODY = 0
 """A limit on slow requests that switches the early end off."""
