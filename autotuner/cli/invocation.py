@@ -68,7 +68,12 @@ Json = Annotated[
 ]
 
 
-LAZY = {"bench": "autotuner.cli.bench", "demo": "autotuner.cli.demo", "sweep": "autotuner.cli.sweep"}
+LAZY = {
+    "bench": "autotuner.cli.bench",
+    "demo": "autotuner.cli.demo",
+    "simulate": "autotuner.cli.simulate",
+    "sweep": "autotuner.cli.sweep",
+}
 """Commands with large parts, or with the sandbox's, by name: imported only when they are asked for."""
 
 

@@ -17,7 +17,7 @@ from autotuner.domain.measurement import ServerUse
 from autotuner.domain.memory import NO_LIMIT_KNOWN, MemoryModel, learn
 from autotuner.domain.selection import TIE, baseline, compute_per_inference
 from autotuner.domain.study import Study, StudyPlan, Trial, TrialKind
-from autotuner.domain.target import Objective
+from autotuner.domain.target import Limits, Objective
 from autotuner.errors import InvalidInput
 
 SEARCHED_KINDS = (TrialKind.BASELINE, TrialKind.CANDIDATE)
@@ -75,14 +75,17 @@ class Examination:
 
 
 def search_space(plan: StudyPlan, incumbent: Configuration) -> SearchSpace:
-    """Return all combinations of delays, preferred sizes and instance counts that the plan's limits allow.
+    """Return all combinations that the plan's limits and ceiling allow; see `combinations`."""
+    return combinations(plan.target.limits, plan.slo.p99_ceiling_seconds, incumbent)
+
+
+def combinations(limits: Limits, ceiling_seconds: float, incumbent: Configuration) -> SearchSpace:
+    """Return all combinations of delays, preferred sizes and instance counts that the limits allow.
 
     The batch size limit is the incumbent's. The incumbent's own delay and preferred sizes are combined with the
     rest where the limits allow them, and the incumbent is a member even where they do not.
     """
-    limits = plan.target.limits
-    ceiling_microseconds = int(plan.slo.p99_ceiling_seconds * 1e6)
-    longest = min(limits.max_queue_delay_microseconds, ceiling_microseconds)
+    longest = min(limits.max_queue_delay_microseconds, int(ceiling_seconds * 1e6))
     delays = {*_delays(longest), *_within([incumbent.max_queue_delay_microseconds], longest)}
     listed = limits.preferred_batch_sizes
     sets = _preferred_sets(incumbent) if listed is None else set(listed)

@@ -99,7 +99,7 @@ def scatter(plot: Plot, size: Size) -> Markup:
     x = svg.around([p.x for p in plot.points], size.left, size.width - size.right)
     y = _vertical(plot, size)
     parts = [
-        *_grid(plot, size, x, y),
+        *grid((plot.x_title, plot.y_title), size, x, y),
         *_ceiling(plot, size, y),
         *(_ramp(ramp, x, y) for ramp in plot.ramps),
         *(_point(point, x, y) for point in plot.points),
@@ -133,7 +133,8 @@ def _ceiling(plot: Plot, size: Size, y: svg.Scale) -> list[Markup]:
     ]
 
 
-def _grid(plot: Plot, size: Size, x: svg.Scale, y: svg.Scale) -> list[Markup]:
+def grid(titles: tuple[str, str], size: Size, x: svg.Scale, y: svg.Scale) -> list[Markup]:
+    """Return axes with ticks, and their titles: of the horizontal and of the vertical one."""
     bottom, right = size.height - size.bottom, size.width - size.right
     parts = [svg.line(size.left, bottom, right, bottom, "axis")]
     for value in y.ticks(6):
@@ -142,12 +143,12 @@ def _grid(plot: Plot, size: Size, x: svg.Scale, y: svg.Scale) -> list[Markup]:
     for value in x.ticks(size.ticks):
         parts.append(svg.line(x.at(value), bottom, x.at(value), bottom + 4, "axis"))
         parts.append(svg.text(x.at(value), bottom + 18, tick(value), "tick", "middle"))
-    parts.append(svg.text(right, size.height - 8, plot.x_title, "axis-title", "end"))
+    parts.append(svg.text(right, size.height - 8, titles[0], "axis-title", "end"))
     middle = (size.top + bottom) / 2
     parts.append(
         Markup(
             '<text class="axis-title" text-anchor="middle" transform="translate(13 {:.1f}) rotate(-90)">{}</text>'
-        ).format(middle, plot.y_title)
+        ).format(middle, titles[1])
     )
     return parts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from autotuner.domain.benefit import benefit
@@ -51,14 +51,7 @@ def render(study: Study, note: str) -> str:
 
     note: what stands behind the figures, for instance "emulated GPU". Works for a study in any state.
     """
-    environment = Environment(
-        loader=PackageLoader("autotuner.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(TEMPLATE).render(
+    return template(TEMPLATE).render(
         study=study,
         note=note,
         headline=HEADLINES[study.outcome],
@@ -76,6 +69,17 @@ def render(study: Study, note: str) -> str:
         harm=_harm(study),
         legend=[(verdict.name, icon(verdict)) for verdict in Verdict],
     )
+
+
+def template(name: str) -> Template:
+    """Return a page's template. It escapes whatever is put into it, and fails where something is missing."""
+    return Environment(
+        loader=PackageLoader("autotuner.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    ).get_template(name)
 
 
 def _summary(trial: Trial) -> str:
@@ -166,10 +170,14 @@ def provenance(study: Study, note: str) -> tuple[tuple[str, str], ...]:
 
 def write_report(study: Study, path: Path, note: str) -> Path:
     """Write the report of a study to `path` and return it. Raises InvalidInput when it cannot be written there."""
-    page = render(study, note)
+    return write_page(render(study, note), path, "report")
+
+
+def write_page(page: str, path: Path, field: str) -> Path:
+    """Write a page to `path` and return it. Raises InvalidInput, naming `field`, when that cannot be done."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8")
     except OSError as error:
-        raise InvalidInput("report", str(path), f"a file that can be written ({error.strerror})") from error
+        raise InvalidInput(field, str(path), f"a file that can be written ({error.strerror})") from error
     return path

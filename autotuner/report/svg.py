@@ -78,6 +78,18 @@ def polyline(points: Iterable[tuple[float, float]], css: str) -> Markup:
     )
 
 
+def polygon(points: Iterable[tuple[float, float]], css: str) -> Markup:
+    """Return the area within `points` in pixels."""
+    return Markup('<polygon points="{}" class="{}"/>').format(
+        " ".join(f"{x:.1f},{y:.1f}" for x, y in points), css
+    )
+
+
+def circle(x: float, y: float, radius: float, css: str) -> Markup:
+    """Return a circle around the point (x, y)."""
+    return Markup('<circle cx="{:.1f}" cy="{:.1f}" r="{:.1f}" class="{}"/>').format(x, y, radius, css)
+
+
 def titled(title: str, content: Markup) -> Markup:
     """Return `content` as a group whose title a pointer shows."""
     return Markup("<g><title>{}</title>{}</g>").format(title, content)

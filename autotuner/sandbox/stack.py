@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Pace, StudyPlan
-from autotuner.domain.target import Limits, Replica, Target
+from autotuner.domain.target import Replica, Target
 from autotuner.sandbox.envoy import TOTAL_WEIGHT, EnvoyProcess, Topology
 from autotuner.sandbox.model_repository import reference_requests, write_repository
 from autotuner.sandbox.postgres import PostgresProcess
@@ -28,7 +28,7 @@ from autotuner.sandbox.processes import ManagedProcess, ProcessFailed, wait_unti
 from autotuner.sandbox.traffic import TrafficConfig, TrafficProcess, write_atomically
 from autotuner.sandbox.tritonserver import TritonProcess, install
 from autotuner.sandbox.wheels import Report
-from autotuner.sandbox.workload import ModelKind, Workload
+from autotuner.sandbox.workload import Workload
 
 STABLE = ("stable-0", "stable-1")
 CANARY = "canary"
@@ -107,20 +107,13 @@ class SandboxStack:
 
     def target(self) -> Target:
         """The stack as a target describes it."""
-        limits = self.workload.limits
-        longest = limits.max_queue_delay_microseconds
         return Target(
             name=self.workload.name,
             model=self.workload.name,
             stable=tuple(self._replica(name) for name in STABLE),
             canary=self._replica(CANARY),
             gateway=self.envoy.gateway,
-            limits=Limits(
-                max_instance_count=limits.instance_count,
-                max_queue_delay_microseconds=int(self.workload.slo.p99_ms * 1000)
-                if longest is None
-                else longest,
-            ),
+            limits=self.workload.search_limits(),
             objective=self.workload.study_settings().objective,
             note=self.note,
             replica_cost_per_hour=self.workload.gpu_cost_per_hour,
@@ -130,7 +123,7 @@ class SandboxStack:
     @property
     def note(self) -> str:
         """What stands behind the figures, to be shown wherever they are."""
-        return "emulated GPU" if self.workload.model is ModelKind.EMULATED_GPU else "real ONNX model on CPU"
+        return self.workload.note
 
     def budget(self, actor: str) -> SloBudget:
         """The workload's SLO budget."""

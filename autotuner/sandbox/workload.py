@@ -17,6 +17,7 @@ from pydantic import Field, StrictInt, model_validator
 
 from autotuner.domain.configuration import MAX_DELAY_MICROSECONDS, Configuration
 from autotuner.domain.study import Approval
+from autotuner.domain.target import Limits as TargetLimits
 from autotuner.domain.target import Objective
 from autotuner.errors import InvalidInput
 from autotuner.sandbox.arrivals import KINDS, Arrivals, describe
@@ -239,6 +240,19 @@ class Workload(Section):
             return validated(StudySettings, self.study or {}, "study")
         except InvalidInput as error:
             raise InvalidInput(f"study.{error.field}", error.value, error.allowed) from error
+
+    @property
+    def note(self) -> str:
+        """What stands behind the figures, to be shown wherever they are."""
+        return "emulated GPU" if self.model is ModelKind.EMULATED_GPU else "real ONNX model on CPU"
+
+    def search_limits(self) -> TargetLimits:
+        """How far tuning may go, in the domain's words."""
+        longest = self.limits.max_queue_delay_microseconds
+        return TargetLimits(
+            max_instance_count=self.limits.instance_count,
+            max_queue_delay_microseconds=int(self.slo.p99_ms * 1000) if longest is None else longest,
+        )
 
     def incumbent_configuration(self) -> Configuration:
         """The incumbent in the domain's words."""

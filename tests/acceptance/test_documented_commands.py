@@ -86,6 +86,10 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "autotuner bench --workloads builtin --scenario hard --aim capacity --samplers grey-box,tpe,tpe+filter --seeds 3": (
         Elsewhere("tests/unit/benchmark/test_cli_bench.py, with one small workload; this takes minutes")
     ),
+    "autotuner simulate --workload small-vision": Elsewhere("tests/unit/test_simulate.py"),
+    "autotuner simulate --workload my-model.yaml --rate 200 --objective efficiency --html what-if.html": Elsewhere(
+        "tests/unit/test_simulate.py"
+    ),
     "make docs": Elsewhere("tests/unit/test_docs.py"),
     "export AUTOTUNER_DATABASE_URL=postgresql+psycopg://USER:PASSWORD@HOST/DATABASE": HERE,
     "autotuner demo --workload my-model.yaml": InTheDemo("side_by_side"),
