@@ -23,7 +23,7 @@ SENSITIVITY = (0.75, 0.9, 1.0, 1.1, 1.25)
 LOWEST = 0.5
 """The lowest rate looked at, as a multiple of today's."""
 
-LEAST_STEP, MOST_STEPS = 1.06, 20
+LEAST_STEP, MOST_STEPS = 1.06, 16
 """Ratio of neighbouring rates above today's at least, and how many there are at most."""
 
 BEYOND_DEVICE = 1.02
@@ -36,7 +36,7 @@ SHOWN = 2.0
 """The frontier is followed up to this multiple of the ceiling."""
 
 WINDOW_SECONDS = 60.0
-REQUESTS = (6_000, 16_000)
+REQUESTS = (4_000, 10_000)
 """A window's requests: as many as arrive in WINDOW_SECONDS, within these limits."""
 
 SHARE_TOLERANCE, MOST_CORRECTIONS = 0.005, 4

@@ -287,34 +287,8 @@ REAL = {
 By preferred sizes, delay in microseconds, instances and requests per second.
 """
 
-DEPARTS = {
-    (
-        (4, 8),
-        0,
-        1,
-        180,
-    ): "the model sends 8 where the server sends 4: it closes a payload at the first preferred size",
-    (
-        (),
-        5000,
-        1,
-        180,
-    ): "the model lets a payload grow that waits with a delay for an instance; the server does not",
-}
 
-
-@pytest.mark.parametrize(
-    ("asked", "seen_ms"),
-    [
-        pytest.param(
-            asked,
-            seen_ms,
-            id=str(asked),
-            marks=[pytest.mark.xfail(strict=True, reason=DEPARTS[asked])] if asked in DEPARTS else [],
-        )
-        for asked, seen_ms in REAL.items()
-    ],
-)
+@pytest.mark.parametrize(("asked", "seen_ms"), REAL.items(), ids=map(str, REAL))
 def test_a_real_servers_p99_is_predicted(asked: tuple[tuple[int, ...], int, int, int], seen_ms: int) -> None:
     preferred, delay_us, instances, rate = asked
     question = smooth(question_of(load_workload("small-vision"), float(rate), None, 0))

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.batching.trials import Setting
 from autotuner.batching.batcher import examine
+from autotuner.batching.trials import Setting
 from autotuner.benchmark.traffic import Pattern, Process, draw
 from autotuner.benchmark.truth import Device, Law, Outcome, Traffic, preferred_at_most, run
 
