@@ -73,7 +73,8 @@ def advise(problem: Problem, history: History) -> Advice:
     A pure function: the same problem and history give the same advice.
     """
     if not history:
-        return Advice(problem.incumbent, "the incumbent first: what everything is compared with")
+        why = "the incumbent first, at today's load: what everything is compared with"
+        return Advice(problem.incumbent, why, highest_rate=problem.rates[0])
     forecaster = Forecaster(problem, history)
     if not forecaster.members:
         return Advice(None, "no trial has measured batches yet: nothing can be predicted")
@@ -116,10 +117,12 @@ def _held(trial: Tried, problem: Problem) -> bool:
 
 
 def _measured_value(trial: Tried, problem: Problem, forecast: Forecast) -> float:
-    """What the trial reached, as `Forecast.value` is given; the forecast where nothing was measured."""
+    """What the trial reached, as `Forecast.value` is given.
+
+    A capacity is the forecast's, which has learnt from the trial: its ladder ends below what it can carry.
+    """
     if problem.aim is Aim.CAPACITY:
-        accepted = [level.rate_per_second for level in trial.levels if level.accepted]
-        return float(np.log(accepted[-1])) if accepted else float(np.log(problem.rates[0])) - 0.7
+        return forecast.value
     busy = trial.levels[0].busy_seconds_per_inference if trial.levels else None
     return -float(np.log(busy)) if busy else forecast.value
 
@@ -157,6 +160,7 @@ class _Search:
             return Advice(
                 self.problem.incumbent,
                 "the incumbent once more: better settings are in sight, but too little is known to try any safely",
+                highest_rate=self.problem.rates[0],
             )
         resort = self._resort(forecasts, best, left)
         if resort is not None:
@@ -307,6 +311,7 @@ class _Search:
             forecast.setting,
             f"{why}: p99 of {p99_ms:.0f} ms expected ({low:.0f}–{high:.0f}), gain {predicted['gain']:.1%}",
             predicted,
+            forecast.held_rate,
         )
 
 

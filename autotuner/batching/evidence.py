@@ -15,6 +15,10 @@ LEAST_REQUESTS = 60
 """A level with fewer requests says nothing."""
 
 
+MOST_REPLAYED = 60_000
+"""Requests of a level that are replayed at most: a minute at a thousand a second."""
+
+
 @dataclass(frozen=True)
 class Level:
     """One measured level beside the setting it was measured with."""
@@ -24,8 +28,8 @@ class Level:
 
     @property
     def arrivals(self) -> Floats:
-        """When the level's requests arrived, in seconds."""
-        return self.measured.arrivals
+        """When the level's requests arrived, in seconds; the first MOST_REPLAYED of them."""
+        return self.measured.arrivals[:MOST_REPLAYED]
 
     @property
     def executions(self) -> int:

@@ -20,8 +20,9 @@ from autotuner.batching.outlook import Outlook, look, slower
 from autotuner.batching.trials import Aim, Floats, History, Problem, Setting
 
 PRECISE = 16_000
-ROUGH = 3_000
-"""Requests simulated for a forecast, and to choose what is worth one."""
+BRIEF = 8_000
+ROUGH = 2_500
+"""Requests simulated for a forecast at today's rate, at each other rate, and to choose what is worth a forecast."""
 
 REPLAYS = 6
 MOST_RESIDUALS = 16
@@ -37,8 +38,8 @@ TAIL_SHARE = 2.5
 """The step from quantile .99 to .995 counts as so many standard deviations: a service tail of 1 % sits right there."""
 
 LEAST_SPREAD = 0.015
-BEYOND = 1.3
-"""Rates are followed up to where p99 exceeds the ceiling this many times."""
+OPENED = 1.0
+"""A load level is worth opening where p99 is within the ceiling by so many standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class Forecast:
 
     log_p99, spread: mean and standard deviation of the logarithm of p99 (seconds) at today's rate. value: what is
     maximised, as a logarithm: of the capacity in requests per second, or of inferences per device second;
-    value_spread: its standard deviation. p99_by_rate: mean p99 in seconds at each rate looked at.
+    value_spread: its standard deviation. held_rate: requests per second
+    that are probably held.
     """
 
     setting: Setting
@@ -58,7 +60,7 @@ class Forecast:
     mean_batch: float
     utilisation: float
     features: Floats
-    p99_by_rate: tuple[float, ...] = ()
+    held_rate: float
 
     def violation(self, limit_seconds: float) -> float:
         """Probability that p99 at today's rate is above `limit_seconds`."""
@@ -139,9 +141,10 @@ class Forecaster:
 
     def rough(self, settings: tuple[Setting, ...]) -> list[tuple[float, float]]:
         """Return (p99 seconds at today's rate, value) of each setting, by the heaviest members on little traffic."""
-        members, factors = self._two()
+        both = self._two()
         found = []
         for setting in settings:
+            members, factors = (both[0][:1], both[1][:1]) if setting.instances == 1 else both
             today = look(members, setting, self.arrivals(self.problem.rates[0], ROUGH), factors)
             p99 = float(np.exp(today.log_p99))
             if self.problem.aim is Aim.EFFICIENCY or p99 > 1.2 * self.problem.ceiling_seconds:
@@ -181,9 +184,9 @@ class Forecaster:
                 -today.mean(busy),
                 float(np.sqrt(today.mean((busy - today.mean(busy)) ** 2))),
             )
-            curve: tuple[float, ...] = (float(np.exp(mean)),)
+            held = self.problem.rates[0]
         else:
-            value, value_spread, curve = self._capacity(setting, today)
+            value, value_spread, held = self._capacity(setting, today)
         return Forecast(
             setting,
             mean,
@@ -193,11 +196,11 @@ class Forecaster:
             today.mean(today.mean_batch),
             today.mean(today.utilisation),
             today.features(setting, self.problem.ceiling_seconds),
-            curve,
+            held,
         )
 
-    def _outlook(self, setting: Setting, rate: float) -> Outlook:
-        return look(self.members, setting, self.arrivals(rate, PRECISE), self.factors)
+    def _outlook(self, setting: Setting, rate: float, requests: int = 0) -> Outlook:
+        return look(self.members, setting, self.arrivals(rate, requests or PRECISE), self.factors)
 
     def _corrected(self, setting: Setting, outlook: Outlook) -> tuple[float, float]:
         """Mean and standard deviation of log p99, the cliff of saturation and unseen batch sizes included."""
@@ -217,31 +220,28 @@ class Forecaster:
         worse = look([slower(self.members[0])], setting, arrivals, factors)
         return abs(worse.log_p99 - usual.log_p99)
 
-    def _capacity(self, setting: Setting, today: Outlook) -> tuple[float, float, tuple[float, ...]]:
-        """Mean and standard deviation of log capacity over members and correction, and p99 by rate."""
+    def _capacity(self, setting: Setting, today: Outlook) -> tuple[float, float, float]:
+        """Mean and standard deviation of log capacity, and the rate that is probably held; by bisection."""
         rates, ceiling = self.problem.rates, float(np.log(self.problem.ceiling_seconds))
-        shifts, curve, spreads = [], [], []
-        outlook = today
-        for number, rate in enumerate(rates):
-            outlook = today if number == 0 else self._outlook(setting, rate)
-            mean, spread = self._corrected(setting, outlook)
-            shifts.append(np.log(outlook.p99_seconds) + mean - outlook.log_p99)
-            curve.append(float(np.exp(mean)))
-            spreads.append(spread)
-            if mean > ceiling + np.log(BEYOND):
-                break
-        logs = np.array(shifts)
-        own = np.array(
-            [_crossing(np.log(rates[: len(logs)]), logs[:, i], ceiling) for i in range(logs.shape[1])]
-        )
-        whole = np.log(np.array(curve))
-        band = [
-            _crossing(np.log(rates[: len(whole)]), whole + sign * np.array(spreads), ceiling)
-            for sign in (1.0, -1.0)
-        ]
+        mean, spread = self._corrected(setting, today)
+        seen = {0: (mean, spread, np.log(today.p99_seconds) + mean - today.log_p99)}
+        low, high = 0, len(rates)
+        while (mean <= ceiling and high - low > 1) or (len(seen) == 1 and len(rates) > 1):
+            middle = (low + high) // 2
+            outlook = self._outlook(setting, rates[middle], BRIEF)
+            centre, spread = self._corrected(setting, outlook)
+            seen[middle] = centre, spread, np.log(outlook.p99_seconds) + centre - outlook.log_p99
+            low, high = (middle, high) if centre <= ceiling else (low, middle)
+        levels = sorted(seen)
+        log_rates = np.log([rates[level] for level in levels])
+        centres, spreads = np.array([seen[n][0] for n in levels]), np.array([seen[n][1] for n in levels])
+        by_member = np.array([seen[level][2] for level in levels])
+        own = np.array([_crossing(log_rates, by_member[:, i], ceiling) for i in range(by_member.shape[1])])
+        band = [_crossing(log_rates, centres + sign * spreads, ceiling) for sign in (1.0, -1.0)]
         value = today.mean(own)
-        spread = max(abs(band[1] - band[0]) / 2.0, float(np.sqrt(today.mean((own - value) ** 2))))
-        return value, spread, tuple(curve)
+        between = float(np.sqrt(today.mean((own - value) ** 2)))
+        safe = float(np.exp(_crossing(log_rates, centres + OPENED * spreads, ceiling)))
+        return value, max(abs(band[1] - band[0]) / 2.0, between), safe
 
 
 def _crossing(log_rates: Floats, log_p99: Floats, ceiling: float) -> float:

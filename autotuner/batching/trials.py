@@ -6,6 +6,7 @@ live server alike. Whoever feeds it says in which units; everything here is seco
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -118,12 +119,14 @@ class Problem:
 class Advice:
     """The next setting to try, or None when nothing is worth a trial, and why.
 
-    predicted: named figures behind it, units in the names.
+    predicted: named figures behind it, units in the names. highest_rate: requests per second of the highest load level
+    worth opening, infinite for no opinion: above it the ceiling is expected to be exceeded.
     """
 
     setting: Setting | None
     reason: str
     predicted: dict[str, float] = field(default_factory=dict)
+    highest_rate: float = math.inf
 
 
 History = Sequence[Tried]

@@ -21,8 +21,12 @@ FILTERED = "+filter"
 class Contestant(Protocol):
     """A proposer. Both methods are pure: the same problem and history give the same answer."""
 
+    def begin(self, problem: Problem) -> Advice:
+        """Return how the first trial, the incumbent's, is measured."""
+        ...
+
     def propose(self, problem: Problem, history: History) -> Advice:
-        """Return the next setting to try, one of the problem's candidates that has not been tried, or none."""
+        """Return the next setting to try, one of the problem's candidates, or none."""
         ...
 
     def choose(self, problem: Problem, history: History) -> Setting:
@@ -40,6 +44,10 @@ class Pooled:
 
     pick: Callable[[Problem, History, tuple[Setting, ...]], tuple[Setting | None, str]]
     filtered: bool
+
+    def begin(self, problem: Problem) -> Advice:
+        """Return the incumbent at every level."""
+        return Advice(problem.incumbent, "the incumbent first")
 
     def propose(self, problem: Problem, history: History) -> Advice:
         """Return what is picked from the settings that have not been tried."""
@@ -60,6 +68,10 @@ class GreyBox:
     """The product's own proposer."""
 
     filtered: bool
+
+    def begin(self, problem: Problem) -> Advice:
+        """Return the incumbent at today's load: what it does above it is foreseen."""
+        return advisor.advise(problem, ())
 
     def propose(self, problem: Problem, history: History) -> Advice:
         """Return what the grey-box model advises."""

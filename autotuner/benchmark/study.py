@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotuner.batching.advisor import record
 from autotuner.batching.trials import Setting, Tried
 from autotuner.benchmark.contestants import Contestant
 from autotuner.benchmark.world import World
@@ -53,11 +54,12 @@ def run_study(world: World, contestant: Contestant, sampler: str, seed: int, tri
     quality = world.truth.quality(world.aim)
     history: list[Tried] = []
     attempts: list[Attempt] = []
-    window, reason, setting = 0.0, f"all {trials} trials are done", problem.incumbent
+    window, reason = 0.0, f"all {trials} trials are done"
+    advice, setting = contestant.begin(problem), problem.incumbent
     while True:
         number = len(history) + 1
-        done = world.trial(setting, seed, number)
-        history.append(done.tried)
+        done = world.trial(setting, seed, number, advice.highest_rate)
+        history.append(record(advice, done.tried))
         window = done.window_requests
         ratio = world.true_p99(setting, number) / problem.ceiling_seconds
         worth = float(quality[world.truth.index(setting)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -63,9 +64,14 @@ class World:
             seed=seed,
         )
 
-    def trial(self, setting: Setting, seed: int, number: int) -> Trial:
-        """Return what trial `number` of the study with this seed measures, and what it costs."""
-        return trial(self.system, setting, self.system.rates(self.aim), self._dispersion(seed), number, seed)
+    def trial(self, setting: Setting, seed: int, number: int, highest_rate: float = math.inf) -> Trial:
+        """Return what trial `number` of the study with this seed measures, and what it costs.
+
+        highest_rate: no level above it is opened but today's.
+        """
+        today, *above = self.system.rates(self.aim)
+        rates = (today, *(rate for rate in above if rate <= highest_rate * (1.0 + 1e-9)))
+        return trial(self.system, setting, rates, self._dispersion(seed), number, seed)
 
     def measure(self, setting: Setting, seed: int, number: int = 1) -> Tried:
         """Return what that trial measures."""
