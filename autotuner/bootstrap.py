@@ -10,24 +10,45 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from autotuner.adapters.clock import SystemClock
+from autotuner.adapters.postgres import Engine
 from autotuner.adapters.postgres.catalogue import PostgresCatalogue
 from autotuner.adapters.postgres.engine import open_engine
+from autotuner.adapters.postgres.leadership import PostgresLeadership
 from autotuner.adapters.postgres.lease import PostgresLeases
 from autotuner.adapters.postgres.migrate import is_current, upgrade
+from autotuner.adapters.postgres.nights import PostgresNights
+from autotuner.adapters.postgres.outbox import PostgresOutbox
 from autotuner.adapters.postgres.registry import PostgresRegistry
 from autotuner.adapters.postgres.store import PostgresStore
 from autotuner.adapters.postgres.tokens import PostgresTokens
 from autotuner.catalogue import Catalogue
 from autotuner.controller import Controller, Outside, Pools
+from autotuner.courier import Courier
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput, Refused
-from autotuner.ports import Clock, Issuer, Leases, Proposer, Registry, Store, Tokens, World
+from autotuner.nightly import NightWatch
+from autotuner.ports import (
+    Clock,
+    Issuer,
+    Leadership,
+    Leases,
+    Nights,
+    Outbox,
+    Proposer,
+    Registry,
+    Store,
+    Tokens,
+    World,
+)
 from autotuner.settings import PREFIX, Settings
 from autotuner.worker import Terms, Worker
+
+if TYPE_CHECKING:
+    from autotuner.scheduler import Alarm, Scheduler
 
 THREADS = "autotuner-work"
 """How the names of the threads beside the ticks begin."""
@@ -72,6 +93,10 @@ class Application:
     tokens: Tokens
     issuer: Issuer | None
     leases: Leases
+    nights: Nights
+    outbox: Outbox
+    leadership: Callable[[], Leadership]
+    alarm: Callable[[], Alarm | None]
     clock: Clock
     pools: Pools
     ticks: Executor | None
@@ -97,6 +122,25 @@ class Application:
         return Worker(
             self.store, self.leases, self.controller(), self.clock, terms_of(self.settings), self.ticks
         )
+
+    def scheduler(self) -> Scheduler:
+        """Return a scheduler; one that leads settles nights and delivers notices. Raises InvalidInput."""
+        from autotuner.adapters.webhook import webhooks  # noqa: PLC0415 - half a second of importing
+        from autotuner.scheduler import Scheduler, firings  # noqa: PLC0415 - only this command needs it
+
+        settings = self.settings
+        hooks = webhooks(settings.webhooks.get_secret_value(), settings.webhook_secret.get_secret_value())
+        watch = NightWatch(
+            store=self.store,
+            nights=self.nights,
+            registry=self.registry,
+            clock=self.clock,
+            firings=firings,
+            canaries_per_site=settings.canaries_per_site,
+            inconclusive_nights=settings.inconclusive_nights,
+        )
+        courier = Courier(self.outbox, hooks, self.clock)
+        return Scheduler(self.leadership(), watch, courier, self.clock, self.alarm())
 
     def require_current_schema(self) -> None:
         """Raise Refused when the database's schema is not the one this version needs."""
@@ -162,6 +206,10 @@ def application(settings: Settings) -> Application:
         tokens=PostgresTokens(engine),
         issuer=issuer,
         leases=PostgresLeases(engine),
+        nights=PostgresNights(engine),
+        outbox=PostgresOutbox(engine),
+        leadership=lambda: PostgresLeadership(database_url(settings)),
+        alarm=lambda: alarm_on(engine),
         clock=clock,
         pools=pools_of(settings),
         ticks=ticks_of(settings),
@@ -186,6 +234,13 @@ def issuer_of(settings: Settings, clock: Clock) -> Issuer | None:
         scope_claim=settings.oidc_scope_claim,
     )
     return OidcIssuer(rules, clock)
+
+
+def alarm_on(engine: Engine) -> Alarm:
+    """Return the alarm of schedulers that share a database."""
+    from autotuner.scheduler import CronAlarm  # noqa: PLC0415 - only the scheduler needs it
+
+    return CronAlarm(engine)
 
 
 def upgrade_database(settings: Settings) -> str | None:

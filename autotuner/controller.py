@@ -18,6 +18,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from datetime import timedelta
 
+from autotuner.domain.calendar import Standing
 from autotuner.domain.configuration import ModelConfig, fingerprint, with_configuration
 from autotuner.domain.lifecycle import absorb, next_step
 from autotuner.domain.observation import ActionResult, Decision, Observation
@@ -55,6 +56,14 @@ class Tick:
     reason: str
     look_after: timedelta
     ended: bool = False
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What an operator last asked of a study, and what keeps production as it is."""
+
+    wish: Wish
+    standing: Standing
 
 
 @dataclass(frozen=True)
@@ -125,10 +134,10 @@ class Controller:
         """The name under which this process drives."""
         return self._holder
 
-    def tick(self, study_id: str, target: str, wish: Wish | None = None) -> Tick:
+    def tick(self, study_id: str, target: str, orders: Orders | None = None) -> Tick:
         """Carry one study one step forward.
 
-        wish: what an operator last asked of it, where the caller has just read that; None to ask the store.
+        orders: what an operator asks of it, where the caller has just read that; None to ask the store.
         Raises Unavailable when the database does not answer, Conflict when somebody else took the study over.
         """
         grant = self._tenure.grant(target)
@@ -140,7 +149,7 @@ class Controller:
             return self._ended(study)
         if study.pending is not None:
             return self._finish(study, grant)
-        return self._decide(study, wish, grant)
+        return self._decide(study, orders, grant)
 
     def _known(self, study_id: str, grant: Grant) -> _Known:
         """Return the study as it stands, read again under every new lease and after every write that went wrong."""
@@ -177,8 +186,8 @@ class Controller:
 
     # -- deciding ------------------------------------------------------------------------------------------
 
-    def _decide(self, study: Study, wish: Wish | None, grant: Grant) -> Tick:
-        seen = self._observe(study, wish)
+    def _decide(self, study: Study, orders: Orders | None, grant: Grant) -> Tick:
+        seen = self._observe(study, orders or self._asked(study))
         decision = next_step(study, seen)
         if decision.study == study and decision.action is None:
             return Tick(decision.reason, decision.look_after)
@@ -239,7 +248,10 @@ class Controller:
 
     # -- observing -----------------------------------------------------------------------------------------
 
-    def _observe(self, study: Study, wish: Wish | None) -> Observation:
+    def _asked(self, study: Study) -> Orders:
+        return Orders(self._store.wish(study.id), self._store.standing(self._clock.now()))
+
+    def _observe(self, study: Study, orders: Orders) -> Observation:
         world = self._world(study)
         faults: dict[str, str] = {}
         configs: dict[str, ModelConfig] = {}
@@ -257,9 +269,11 @@ class Controller:
             weights: Mapping[str, int] | None = weights_read.result()
         except AutotunerError as error:
             weights, faults["gateway"] = None, str(error)
+        at = self._clock.now()
         return Observation(
-            at=self._clock.now(),
-            wish=self._store.wish(study.id) if wish is None else wish,
+            at=at,
+            wish=orders.wish,
+            clearance=orders.standing.clearance(study.plan.target.name, at),
             sample=sample,
             weights=dict(weights) if weights is not None else None,
             fingerprints={name: self._print(study.id, name, config) for name, config in configs.items()},

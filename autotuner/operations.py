@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from autotuner.domain.access import check_four_eyes
@@ -48,12 +49,8 @@ def start_study(
     Raises Conflict when the target already has an unfinished study or the key was used, NotFound for an unknown target,
     Refused when the plan's budget is not the version in force or the target is retired.
     """
-    now = clock.now()
-    name = plan.target.name
-    _check_budget(plan, store.budgets(name)[-1])
-    mark = hashlib.sha256(f"{name} {now.isoformat()} {actor}".encode()).hexdigest()[:6]
-    study_id = f"{name}-{now:%Y%m%d-%H%M%S}-{mark}"
-    study = Study(study_id, plan, now, actor, dispersion=min(UNKNOWN_DISPERSION, plan.max_dispersion))
+    _check_budget(plan, store.budgets(plan.target.name)[-1])
+    study = new_study(plan, clock.now(), actor)
     store.create_study(study, key)
     return study
 
@@ -85,6 +82,14 @@ def _started_under(store: Store, key: RequestKey | None) -> str | None:
     if before.digest != key.digest:
         raise InvalidInput("Idempotency-Key", key.key, "a key that no other request had before")
     return before.study_id
+
+
+def new_study(plan: StudyPlan, now: datetime, actor: str) -> Study:
+    """Return a study of `plan` as it begins, not recorded yet."""
+    name = plan.target.name
+    mark = hashlib.sha256(f"{name} {now.isoformat()} {actor}".encode()).hexdigest()[:6]
+    study_id = f"{name}-{now:%Y%m%d-%H%M%S}-{mark}"
+    return Study(study_id, plan, now, actor, dispersion=min(UNKNOWN_DISPERSION, plan.max_dispersion))
 
 
 def _check_budget(plan: StudyPlan, in_force: SloBudget) -> None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, Protocol
 
 from autotuner.domain.access import Identity, Said, Token
+from autotuner.domain.calendar import Freeze, Line, Night, Schedule, Standing
 from autotuner.domain.configuration import ModelConfig
 from autotuner.domain.measurement import Sample
+from autotuner.domain.notices import Notice
 from autotuner.domain.registration import Registration, Wanted
 from autotuner.domain.sharing import Errand
 from autotuner.domain.slo import SloBudget
@@ -164,6 +167,47 @@ class StartedBefore:
     study_id: str
 
 
+class NightState(StrEnum):
+    """What became of a night."""
+
+    STARTED = "started"
+    ENDED = "ended"
+    MISSED = "missed"
+
+
+@dataclass(frozen=True)
+class NightRecord:
+    """A night that was settled: started once, or missed. outcome: its study's, once that has ended."""
+
+    night: Night
+    state: NightState
+    study_id: str | None
+    outcome: str | None
+    reason: str
+    settled_at: datetime
+
+
+@dataclass(frozen=True)
+class Message:
+    """A notice on its way. delivered_to: the webhooks that took it. error: what the last attempt came to."""
+
+    number: int
+    notice: Notice
+    state: MessageState
+    attempts: int
+    next_attempt_at: datetime
+    delivered_to: tuple[str, ...] = ()
+    error: str = ""
+
+
+class MessageState(StrEnum):
+    """Where a message is. A dead one was given up: a person looks, and may send it again."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+
+
 class Leases(Protocol):
     """Who drives which target."""
 
@@ -249,6 +293,95 @@ class Store(Protocol):
 
     def first_broken_audit(self) -> int | None:
         """Return the number of the first audit record that does not fit the hash chain; None when all fit."""
+
+    def standing(self, now: datetime) -> Standing:
+        """Return what keeps production as it is: the line, freezes that are not over, and blackout dates."""
+
+
+class Nights(Protocol):
+    """Schedules, freezes, the line, and settled nights. One call is one transaction. All raise Unavailable."""
+
+    def set_schedule(self, schedule: Schedule, said: Said) -> Schedule:
+        """Create or change a target's schedule. Raises NotFound for an unknown target."""
+
+    def remove_schedule(self, target: str, said: Said) -> None:
+        """Remove a target's schedule; nights that were settled stay on record. Raises NotFound."""
+
+    def schedules(self) -> Sequence[Schedule]:
+        """Return every schedule, by target."""
+
+    def stop_line(self, said: Said) -> Line:
+        """Stop the line; nothing changes when it is stopped already. Raises InvalidInput without a reason."""
+
+    def release_line(self, said: Said) -> Line:
+        """Let the line run again; nothing changes when it runs."""
+
+    def add_freeze(self, freeze: Freeze, said: Said) -> Freeze:
+        """Record a freeze and return it with its number. Raises NotFound for an unknown target."""
+
+    def remove_freeze(self, number: int, said: Said) -> None:
+        """End a freeze. Raises NotFound."""
+
+    def standing(self, now: datetime) -> Standing:
+        """Return what keeps production as it is; see `Store.standing`."""
+
+    def start_night(self, night: Night, study: Study, said: Said) -> bool:
+        """Record the study of a night, together with the night being started: both or neither.
+
+        False when the night is settled already: then nothing is written. Raises what `Store.create_study` raises.
+        """
+
+    def miss_night(self, night: Night, said: Said) -> bool:
+        """Record that a night did not start, with the reason, and a notice of it; False when it is settled already."""
+
+    def close_nights(self, inconclusive_nights: int, now: datetime) -> int:
+        """Note the outcome of every started night whose study has ended; returns how many.
+
+        Where that makes `inconclusive_nights` inconclusive ones in a row for a target, a notice is written as well.
+        """
+
+    def settled_until(self) -> Mapping[str, datetime]:
+        """Return when the newest settled night of each target was due."""
+
+    def nights(self, target: str | None = None, limit: int = 50) -> Sequence[NightRecord]:
+        """Return settled nights, newest first."""
+
+
+class Outbox(Protocol):
+    """Notices that are to be delivered, written in the transaction of what they tell. All raise Unavailable."""
+
+    def due(self, now: datetime, limit: int) -> Sequence[Message]:
+        """Return pending messages whose next attempt is due, oldest first."""
+
+    def settle(self, message: Message) -> None:
+        """Record what an attempt came to; nothing happens when the message was settled meanwhile."""
+
+    def messages(self, state: MessageState | None = None, limit: int = 50) -> Sequence[Message]:
+        """Return messages, newest first."""
+
+    def retry(self, number: int, now: datetime) -> Message:
+        """Let a dead message be tried again. Raises NotFound, Conflict when it is not dead."""
+
+
+class Webhook(Protocol):
+    """Somewhere a message is delivered to."""
+
+    @property
+    def name(self) -> str:
+        """What it is known by; gives nothing away of its address, which may be a secret."""
+
+    def send(self, message: Message, now: datetime) -> None:
+        """Deliver a message. Raises Unavailable, Refused."""
+
+
+class Leadership(Protocol):
+    """Which one of several schedulers leads."""
+
+    def leads(self) -> bool:
+        """Lead, or go on leading, if nobody else does; says whether this one does."""
+
+    def resign(self) -> None:
+        """Let another one lead."""
 
 
 class Registry(Protocol):

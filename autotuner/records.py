@@ -14,7 +14,7 @@ import json
 import math
 import weakref
 from dataclasses import fields, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, TypeVar
 
@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 def _converter() -> Converter:
     made = Converter(forbid_extra_keys=False)
+    made.register_unstructure_hook(date, lambda value: value.isoformat())
     made.register_unstructure_hook(datetime, lambda value: value.isoformat())
     made.register_structure_hook(datetime, lambda value, _: datetime.fromisoformat(value))
     made.register_unstructure_hook(timedelta, lambda value: value.total_seconds())

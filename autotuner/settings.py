@@ -150,6 +150,23 @@ class Settings(BaseSettings):
         description="Claim of a JWT that holds the scopes viewer, operator, approver and admin, "
         "as a text with spaces or a list; each may begin with autotuner:.",
     )
+    webhooks: SecretStr = Field(
+        SecretStr(""),
+        description="URLs that notices are posted to, separated by commas; slack+https://… for Slack's format. "
+        "Never shown: they may hold a secret.",
+    )
+    webhook_secret: SecretStr = Field(
+        SecretStr(""),
+        description="What the bodies of notices are signed with (HMAC-SHA256). Needed with webhooks other than "
+        "Slack's: without it a receiver could not tell who sent them.",
+    )
+    inconclusive_nights: int = Field(
+        3,
+        ge=1,
+        le=100,
+        description="Inconclusive nights in a row of one target after which a notice is sent. "
+        "One alone happens; several mean that nothing will come of it.",
+    )
     log_format: str = Field(
         "auto",
         pattern="^(auto|text|json)$",

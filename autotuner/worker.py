@@ -20,9 +20,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from autotuner.controller import Controller, Tick
+from autotuner.controller import Controller, Orders, Tick
+from autotuner.domain.calendar import RUNNING, Standing
 from autotuner.domain.sharing import Errand, admitted, share
-from autotuner.domain.study import Wish
 from autotuner.errors import Conflict, Unavailable
 from autotuner.ports import Clock, Leases, Muster, Store
 from autotuner.telemetry.logs import bound
@@ -97,6 +97,7 @@ class _Around:
 
     errands: Sequence[Errand] | None
     muster: Muster = ALONE
+    standing: Standing = RUNNING
 
 
 @dataclass
@@ -120,6 +121,7 @@ class Worker:
     _known: bool = False
     """Whether the database has ever said which studies are unfinished."""
     _unfinished: int = 0
+    _standing: Standing = RUNNING
     _look_due: datetime | None = None
     _looking: bool = False
     _ticking: int = 0
@@ -195,10 +197,11 @@ class Worker:
         """Ask what is unfinished and who is at work, and renew the leases that are held."""
         try:
             self.controller.renew()
-            errands = self.store.errands()
+            errands, standing = self.store.errands(), self.store.standing(self.clock.now())
             if self.only is not None:
-                return _Around(errands)
-            return _Around(errands, self.leases.muster(self.controller.holder, self.terms.present_for))
+                return _Around(errands, standing=standing)
+            muster = self.leases.muster(self.controller.holder, self.terms.present_for)
+            return _Around(errands, muster, standing)
         except Unavailable as error:
             log.warning("database_unavailable", extra={"reason": str(error)})
         except Exception as error:
@@ -210,6 +213,7 @@ class Worker:
         self._looking = False
         if around.errands is None:
             return
+        self._standing = around.standing
         runnable = admitted(around.errands, self.terms.canaries_per_site)
         if self.only is None:
             self._unfinished = len(around.errands)
@@ -306,16 +310,16 @@ class Worker:
         retreated = ""
         with bound(study=errand.study_id, target=errand.target):
             try:
-                result = self.controller.tick(errand.study_id, errand.target, self._wish(errand))
+                result = self.controller.tick(errand.study_id, errand.target, self._orders(errand))
             except Exception as error:  # noqa: BLE001 - the top of the loop: log, count, back off
                 result = error
                 if not isinstance(error, Conflict):
                     retreated = self._retreat(course)
         return _Ticked(errand.study_id, began, self.clock.now(), result, retreated)
 
-    def _wish(self, errand: Errand) -> Wish | None:
-        """Return the wish as it was read a moment ago; without a pool each tick asks for itself."""
-        return None if self.pool is None else errand.wish
+    def _orders(self, errand: Errand) -> Orders | None:
+        """Return what was read a moment ago; without a pool each tick asks for itself."""
+        return None if self.pool is None else Orders(errand.wish, self._standing)
 
     def _retreat(self, course: _Course) -> str:
         """Give traffic back once a study has been failing for too long; returns what was done, empty for nothing."""

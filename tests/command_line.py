@@ -15,7 +15,15 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from autotuner.adapters.clock import ManualClock
-from autotuner.adapters.memory_store import MemoryCatalogue, MemoryLeases, MemoryRegistry, MemoryTokens
+from autotuner.adapters.memory_store import (
+    MemoryCatalogue,
+    MemoryLeadership,
+    MemoryLeases,
+    MemoryNights,
+    MemoryOutbox,
+    MemoryRegistry,
+    MemoryTokens,
+)
 from autotuner.adapters.simulated import SimulatedProfile, SimulatedWorld, small_vision
 from autotuner.bootstrap import Application
 from autotuner.cli.app import app
@@ -135,6 +143,10 @@ class Terminal:
             tokens=MemoryTokens(self.store.memory),
             issuer=None,
             leases=MemoryLeases(self.store, self.clock),
+            nights=MemoryNights(self.store),
+            outbox=MemoryOutbox(self.store.memory),
+            leadership=lambda: MemoryLeadership(self.store.memory),
+            alarm=lambda: None,
             clock=self.clock,
             pools=Pools.all_in(self.target.background),
             ticks=None,

@@ -45,6 +45,14 @@ class AuditAction(StrEnum):
     REPLICA_RESTORED = "replica_restored"
     STUDY_ENDED = "study_ended"
     TARGET_RETIRED = "target_retired"
+    SCHEDULE_SET = "schedule_set"
+    SCHEDULE_REMOVED = "schedule_removed"
+    FREEZE_SET = "freeze_set"
+    FREEZE_REMOVED = "freeze_removed"
+    LINE_STOPPED = "line_stopped"
+    LINE_RELEASED = "line_released"
+    NIGHT_STARTED = "night_started"
+    NIGHT_MISSED = "night_missed"
     TOKEN_CREATED = "token_created"  # noqa: S105 - the name of an action
     TOKEN_REVOKED = "token_revoked"  # noqa: S105 - the same
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autotuner import __version__
-from autotuner.cli import database, history, records, serve, targets, tokens, tuning, work
+from autotuner.cli import database, history, notices, records, schedules, serve, targets, tokens, tuning, work
 from autotuner.cli.invocation import CommandLine, start
 from autotuner.cli.wishes import WISHES, wish_command
 from autotuner.settings import variables
@@ -53,6 +53,7 @@ def root(
 
 app.command(epilog=ENVIRONMENT)(tuning.tune)
 app.command(epilog=ENVIRONMENT)(work.worker)
+app.command(epilog=ENVIRONMENT)(work.scheduler)
 app.command(epilog=ENVIRONMENT)(serve.serve)
 app.command()(history.history)
 app.command()(history.show)
@@ -62,5 +63,7 @@ app.command()(records.audit)
 for name in WISHES:
     app.command(name)(wish_command(name))
 app.add_typer(targets.commands, name="target")
+app.add_typer(schedules.commands, name="schedule")
+app.add_typer(notices.commands, name="notifications")
 app.add_typer(tokens.commands, name="token")
 app.add_typer(database.commands, name="db")

@@ -70,6 +70,23 @@ def carry(app: Application, stop: threading.Event, *, until_idle: bool) -> int:
     return ticks
 
 
+def scheduler(context: typer.Context, json: Json = False) -> None:
+    """Start studies at night and deliver notices, until SIGTERM or Ctrl-C.
+
+    Any number may run: one leads, another takes over within seconds when it dies. Studies are carried by workers.
+    """
+    invocation = of(context, json=json)
+    log.setLevel(min(logging.INFO, logging.getLogger().level))
+    stop = invocation.event()
+    with invocation.opened() as app, stopped_by_signals(stop):
+        made = app.scheduler()
+        log.info("scheduler_started", extra={"holder": app.settings.holder})
+        made.run(stop)
+        log.info("scheduler_stopped", extra={"holder": app.settings.holder})
+    if json:
+        invocation.answer({"holder": app.settings.holder, "stopped": stop.is_set()})
+
+
 def give_back(worker: Worker) -> None:
     """Let a worker give up what it holds; what cannot be given back is logged, for its leases expire by themselves."""
     try:

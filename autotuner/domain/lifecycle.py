@@ -88,6 +88,8 @@ def _over(study: Study, seen: Observation) -> Decision | None:
     """What ends a study from outside, whatever it is doing."""
     if seen.wish is Wish.CANCEL:
         return ending(study, Outcome.ABORTED, "cancelled by an operator", seen.at)
+    if seen.clearance.end:
+        return ending(study, Outcome.ABORTED, seen.clearance.end, seen.at)
     budget = study.plan.slo.harm_budget_requests
     if study.harm_requests >= budget:
         return ending(study, Outcome.ABORTED, f"the harm budget of {budget} requests is spent", seen.at)
@@ -130,6 +132,8 @@ def _changed_by_others(study: Study, seen: Observation) -> str:
 def _inspect(study: Study, seen: Observation) -> Decision:
     """Read production as it is; refuse what cannot be tuned before anything is touched."""
     plan = study.plan
+    if seen.clearance.start:
+        return Decision(study, None, f"waiting: {seen.clearance.start}", plan.pace.look_interval)
     names = [replica.name for replica in plan.target.replicas]
     absent = [name for name in names if name not in seen.configs]
     faults = [f"{name}: {seen.faults.get(name, 'no answer')}" for name in absent]
@@ -250,6 +254,8 @@ def _control(steps: Sequence[Step]) -> Counts:
 def _search(study: Study, seen: Observation) -> Decision:
     if seen.wish is Wish.PAUSE:
         return Decision(study, None, "paused by an operator", study.plan.pace.look_interval)
+    if seen.clearance.start:
+        return Decision(study, None, f"waiting: {seen.clearance.start}", study.plan.pace.look_interval)
     stop = _search_is_over(study)
     if stop:
         return _searched(study, stop, seen.at)

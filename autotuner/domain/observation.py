@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from autotuner.domain.calendar import CLEAR, Clearance
 from autotuner.domain.measurement import Sample
 from autotuner.domain.study import Action, Pending, Proposal, Study, Wish
 
@@ -25,6 +26,8 @@ class Observation:
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     configs: Mapping[str, str] = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
+    clearance: Clearance = CLEAR
+    """What freezes, blackout dates and a stopped line do not allow now."""
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,26 @@ def promote(study: Study, seen: Observation) -> Decision:
         return Decision(
             entered(study, "all stages accepted", seen.at), None, "every stable replica runs the winner"
         )
+    kept_out = _kept_out(study, seen)
+    if kept_out is not None:
+        return kept_out
     stage = _production_trial(study, seen, TrialKind.STAGE, (left[0],), production_share(study.plan))
     return Decision(begin(study, stage), None, f"promote the winner to {left[0]}")
+
+
+def _kept_out(study: Study, seen: Observation) -> Decision | None:
+    """Wait with a promotion that is not allowed now, and give it up in the end; None when nothing stands against it.
+
+    One that has begun is taken back: production does not stay half of each through a freeze.
+    """
+    why = seen.clearance.promotion
+    if not why:
+        return None
+    if study.promoted:
+        return ending(study, Outcome.ABORTED, f"promotion stopped: {why}", seen.at)
+    if study.phase_since is not None and seen.at - study.phase_since >= study.plan.pace.approval_limit:
+        return ending(study, Outcome.KEPT, f"the winner was kept out of production: {why}", seen.at)
+    return Decision(study, None, f"waiting to promote: {why}", study.plan.pace.look_interval)
 
 
 def watch(study: Study, seen: Observation) -> Decision:

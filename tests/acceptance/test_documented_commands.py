@@ -71,6 +71,7 @@ class InTheDemo:
 
 
 CI = Elsewhere(".ci/run")
+SCHEDULES = Elsewhere("tests/unit/test_cli_schedules.py")
 HERE = Elsewhere("a test of its own below")
 
 CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
@@ -103,6 +104,15 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     'autotuner target apply examples/target.yaml --reason "agreed with the search team"': Run(
         "migrated", r"version 1 of its SLO budget is in force"
     ),
+    "autotuner target apply examples/target.yaml": Run("migrated", "SLO budget is in force"),
+    'autotuner schedule set small-vision --cron "30 2 * * *" --time-zone Europe/Berlin --window 4h --jitter 30m': SCHEDULES,
+    "autotuner schedule list": Run("migrated", "no target is scheduled"),
+    "autotuner schedule nights": Run("migrated", "no night was due yet"),
+    'autotuner schedule freeze --until 2027-01-07T06:00+01:00 --reason "year-end freeze"': SCHEDULES,
+    'autotuner schedule pause-all --reason "incident"': SCHEDULES,
+    "autotuner schedule resume-all": Run("migrated", "the line runs"),
+    "autotuner scheduler": Elsewhere("tests/contract/test_scheduler.py, on a real database"),
+    "autotuner notifications list --state dead": Run("migrated", "nothing was told"),
     "autotuner worker": HERE,
     "autotuner serve": HERE,
     'autotuner token create anna --scope operator --expires 90d --note "night shift"': Run(

@@ -11,14 +11,20 @@ import pytest
 from autotuner.adapters.clock import ManualClock
 from autotuner.adapters.memory_store import (
     MemoryCatalogue,
+    MemoryLeadership,
     MemoryLeases,
+    MemoryNights,
+    MemoryOutbox,
     MemoryRegistry,
     MemoryStore,
     MemoryTokens,
 )
 from autotuner.adapters.postgres import (
     PostgresCatalogue,
+    PostgresLeadership,
     PostgresLeases,
+    PostgresNights,
+    PostgresOutbox,
     PostgresRegistry,
     PostgresStore,
     PostgresTokens,
@@ -26,7 +32,7 @@ from autotuner.adapters.postgres import (
     upgrade,
 )
 from autotuner.catalogue import Catalogue
-from autotuner.ports import Leases, Registry, Tokens
+from autotuner.ports import Leadership, Leases, Nights, Outbox, Registry, Tokens
 from tests.postgres_server import PostgresServer, empty, rows
 
 
@@ -42,6 +48,9 @@ class Backend:
     registry: Registry
     tokens: Tokens
     catalogue: Catalogue
+    nights: Nights
+    outbox: Outbox
+    leadership: Callable[[], Leadership]
     new_process: Callable[[], Leases]
     pass_time: Callable[[timedelta], object]
     url: str | None = None
@@ -76,6 +85,9 @@ def postgres(database_url: str) -> Iterator[Backend]:
         registry=PostgresRegistry(engine),
         tokens=PostgresTokens(engine),
         catalogue=PostgresCatalogue(engine),
+        nights=PostgresNights(engine),
+        outbox=PostgresOutbox(engine),
+        leadership=lambda: PostgresLeadership(database_url),
         new_process=lambda: PostgresLeases(engine),
         pass_time=pass_time,
         url=database_url,
@@ -91,6 +103,9 @@ def memory() -> Backend:
         registry=MemoryRegistry(store.memory),
         tokens=MemoryTokens(store.memory),
         catalogue=MemoryCatalogue(store.memory),
+        nights=MemoryNights(store),
+        outbox=MemoryOutbox(store.memory),
+        leadership=lambda: MemoryLeadership(store.memory),
         new_process=lambda: MemoryLeases(store, clock),
         pass_time=clock.advance,
     )

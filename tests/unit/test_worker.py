@@ -3,12 +3,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
 
-from autotuner.controller import Tick
+from autotuner.controller import Orders, Tick
+from autotuner.domain.calendar import RUNNING, Standing
 from autotuner.domain.sharing import Errand
 from autotuner.domain.study import Phase, Wish
 from autotuner.errors import Conflict, Unavailable
@@ -30,7 +31,7 @@ class ScriptedController:
 
     holder = "worker-1"
 
-    def tick(self, study_id: str, target: str, wish: Wish | None = None) -> Tick:
+    def tick(self, study_id: str, target: str, orders: Orders | None = None) -> Tick:
         self.ticks.append(study_id)
         return self.answer()
 
@@ -59,6 +60,9 @@ class ListingStore:
         if self.away:
             raise Unavailable("postgres", "connection refused")
         return [Errand(study, f"target of {study}", "here", Phase.SEARCH, Wish.RUN) for study in self.studies]
+
+    def standing(self, now: datetime) -> Standing:
+        return RUNNING
 
 
 class Alone:

@@ -6,17 +6,19 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from autotuner.adapters.clock import SystemClock
-from autotuner.controller import Tick
+from autotuner.controller import Orders, Tick
+from autotuner.domain.calendar import Line, Standing
 from autotuner.domain.sharing import Errand
 from autotuner.domain.study import Phase, Wish
 from autotuner.errors import Unavailable
 from autotuner.ports import Muster
 from autotuner.worker import Terms, Worker
+from tests.builders import START
 
 LIMIT_SECONDS = 20.0
 SOON = timedelta(milliseconds=5)
@@ -32,7 +34,8 @@ class Studies:
         self.ticks: dict[str, int] = dict.fromkeys(names, 0)
         self.at_once = self.most_at_once = 0
         self.wishes: dict[str, Wish] = {}
-        self.seen_wishes: dict[str, Wish | None] = {}
+        self.seen_orders: dict[str, Orders | None] = {}
+        self.stands = Standing(Line(START, "an incident"))
         self.hanging: dict[str, threading.Event] = {}
         self.rested: set[str] = set(names)
         self.dismissed: list[str] = []
@@ -45,6 +48,9 @@ class Studies:
         if self.away:
             raise Unavailable("postgres", "connection refused")
         return [Errand(n, n, "here", Phase.SEARCH, self.wishes.get(n, Wish.RUN)) for n in self.names]
+
+    def standing(self, now: datetime) -> Standing:
+        return self.stands
 
     def muster(self, holder: str, ttl: timedelta) -> Muster:
         return Muster(self.workers, dict(self.holders))
@@ -67,12 +73,12 @@ class Studies:
         self.retreats.append(threading.current_thread().name)
         return "production has its traffic back"
 
-    def tick(self, study_id: str, target: str, wish: Wish | None = None) -> Tick:
+    def tick(self, study_id: str, target: str, orders: Orders | None = None) -> Tick:
         with self._lock:
             self.holders[target] = self.holder
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
-            self.seen_wishes[study_id] = wish
+            self.seen_orders[study_id] = orders
         if study_id in self.hanging:
             assert self.hanging[study_id].wait(LIMIT_SECONDS)
         with self._lock:
@@ -163,12 +169,12 @@ def test_slow_targets_together_leave_threads_for_the_others(pool: ThreadPoolExec
     assert studies.ticks["quick"] >= before["quick"] + 20
 
 
-def test_the_wish_that_was_just_read_goes_with_the_tick(pool: ThreadPoolExecutor) -> None:
+def test_what_was_just_read_of_wishes_and_freezes_goes_with_the_tick(pool: ThreadPoolExecutor) -> None:
     studies = Studies("a")
     studies.wishes["a"] = Wish.PAUSE
     run_until(a_worker(studies, pool), studies, {"a": 2})
 
-    assert studies.seen_wishes == {"a": Wish.PAUSE}
+    assert studies.seen_orders == {"a": Orders(Wish.PAUSE, studies.stands)}
 
 
 def test_a_worker_takes_its_share_and_leaves_the_rest(pool: ThreadPoolExecutor) -> None:

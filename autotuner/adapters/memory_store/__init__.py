@@ -6,9 +6,21 @@ work on the same ones.
 
 from autotuner.adapters.memory_store.catalogue import MemoryCatalogue
 from autotuner.adapters.memory_store.leases import MemoryLeases
+from autotuner.adapters.memory_store.nights import MemoryNights
+from autotuner.adapters.memory_store.outbox import MemoryLeadership, MemoryOutbox
 from autotuner.adapters.memory_store.registry import MemoryRegistry
 from autotuner.adapters.memory_store.store import MemoryStore
 from autotuner.adapters.memory_store.tables import Memory
 from autotuner.adapters.memory_store.tokens import MemoryTokens
 
-__all__ = ["Memory", "MemoryCatalogue", "MemoryLeases", "MemoryRegistry", "MemoryStore", "MemoryTokens"]
+__all__ = [
+    "Memory",
+    "MemoryCatalogue",
+    "MemoryLeadership",
+    "MemoryLeases",
+    "MemoryNights",
+    "MemoryOutbox",
+    "MemoryRegistry",
+    "MemoryStore",
+    "MemoryTokens",
+]

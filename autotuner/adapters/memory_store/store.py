@@ -31,6 +31,8 @@ from autotuner.bookkeeping.rules import (
     summarise,
 )
 from autotuner.domain.access import Said
+from autotuner.domain.calendar import Standing
+from autotuner.domain.notices import notices_of
 from autotuner.domain.registration import Wanted
 from autotuner.domain.sharing import Errand
 from autotuner.domain.slo import SloBudget
@@ -138,6 +140,7 @@ class MemoryStore:
             row.study, row.state = study_of(text), text
             row.sequence = entry.sequence
             row.journal.append(kept)
+            self.memory.tell(notices_of(before, after, kept.at))
             self.memory.note(step_lines(before, after, kept))
 
     def next_sequence(self, study_id: str) -> int:
@@ -173,6 +176,11 @@ class MemoryStore:
         with self.memory.lock:
             newest_first = [link.record for link in reversed(self.memory.audit)]
             return tuple(r for r in newest_first if subject is None or r.subject == subject)[:limit]
+
+    def standing(self, now: datetime) -> Standing:
+        """Return what keeps production as it is; see `ports.Store`."""
+        with self.memory.lock:
+            return self.memory.standing(now)
 
     def first_broken_audit(self) -> int | None:
         """Return the number of the first audit record that does not fit the hash chain; None when all fit."""

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import count
 
 from autotuner.bookkeeping.audit import (
     FIRST_HASH,
     AuditLine,
     ChainedRecord,
 )
+from autotuner.bookkeeping.rules import plain, plain_json
 from autotuner.domain.access import Token
+from autotuner.domain.calendar import Freeze, Line, Schedule, Standing
+from autotuner.domain.notices import Notice
 from autotuner.domain.registration import Registration
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Phase, Study, Wish
-from autotuner.ports import AuditRecord, JournalEntry, StartedBefore
+from autotuner.ports import AuditRecord, JournalEntry, Message, MessageState, NightRecord, StartedBefore
 from autotuner.records import from_record, study_text, to_record
 
 
@@ -53,6 +57,15 @@ class Memory:
     budgets: dict[str, list[SloBudget]] = field(default_factory=dict)
     studies: dict[str, StudyRow] = field(default_factory=dict)
     leases: dict[str, LeaseRow] = field(default_factory=dict)
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+    freezes: dict[int, Freeze] = field(default_factory=dict)
+    line: Line = field(default_factory=Line)
+    nights: dict[tuple[str, str], NightRecord] = field(default_factory=dict)
+    messages: dict[int, Message] = field(default_factory=dict)
+    leader: object | None = None
+    """The scheduler that leads."""
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    """Numbers of freezes and messages: none is given twice."""
     workers: dict[str, datetime] = field(default_factory=dict)
     """Until when each worker is taken to be alive."""
     audit: list[ChainedRecord] = field(default_factory=list)
@@ -72,6 +85,21 @@ class Memory:
         return sorted(
             self.studies.values(), key=lambda row: (row.study.created_at, row.ordinal), reverse=True
         )
+
+    def standing(self, now: datetime) -> Standing:
+        """Return what keeps production as it is."""
+        return Standing(
+            self.line,
+            tuple(freeze for freeze in self.freezes.values() if freeze.ends_at > now),
+            {s.target: (s.time_zone, s.blackout_dates) for s in self.schedules.values() if s.blackout_dates},
+        )
+
+    def tell(self, notices: Iterable[Notice]) -> None:
+        """Add notices to the outbox."""
+        for notice in notices:
+            kept = replace(notice, text=plain(notice.text), details=plain_json(notice.details) or {})
+            number = next(self.numbers)
+            self.messages[number] = Message(number, kept, MessageState.PENDING, 0, notice.at)
 
     def note(self, lines: Iterable[AuditLine]) -> None:
         """Add lines to the audit, each chained to the one before."""

@@ -8,8 +8,11 @@ from sqlalchemy import Engine
 
 from autotuner.adapters.postgres.catalogue import PostgresCatalogue
 from autotuner.adapters.postgres.engine import open_engine
+from autotuner.adapters.postgres.leadership import PostgresLeadership
 from autotuner.adapters.postgres.lease import PostgresLeases
 from autotuner.adapters.postgres.migrate import downgrade, is_current, upgrade
+from autotuner.adapters.postgres.nights import PostgresNights
+from autotuner.adapters.postgres.outbox import PostgresOutbox
 from autotuner.adapters.postgres.registry import PostgresRegistry
 from autotuner.adapters.postgres.store import PostgresStore
 from autotuner.adapters.postgres.tokens import PostgresTokens
@@ -17,7 +20,10 @@ from autotuner.adapters.postgres.tokens import PostgresTokens
 __all__ = [
     "Engine",
     "PostgresCatalogue",
+    "PostgresLeadership",
     "PostgresLeases",
+    "PostgresNights",
+    "PostgresOutbox",
     "PostgresRegistry",
     "PostgresStore",
     "PostgresTokens",

@@ -18,10 +18,12 @@ from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from autotuner.adapters.postgres.audit_log import add_lines
 from autotuner.adapters.postgres.engine import transaction
+from autotuner.adapters.postgres.outbox import add_notices
 from autotuner.adapters.postgres.projections import changed_steps, changed_trials
 from autotuner.adapters.postgres.tables import journal, leases, steps, studies, trials
 from autotuner.bookkeeping.audit import AuditLine, step_lines
 from autotuner.bookkeeping.rules import check_grant, check_sequence, plain
+from autotuner.domain.notices import Notice, notices_of
 from autotuner.domain.study import Study
 from autotuner.errors import AutotunerError, NotFound, Unavailable
 from autotuner.ports import Grant, JournalEntry
@@ -43,6 +45,7 @@ class _Writing:
     """The columns of the study, None when nothing but the open window has changed."""
     window: str | None = None
     lines: Sequence[AuditLine] = ()
+    notices: Sequence[Notice] = ()
     written: bool = False
     error: BaseException | None = field(default=None)
 
@@ -71,6 +74,7 @@ class Appending:
         writing.head = None if only_looked(before, after) else state_columns(after)
         writing.window = window_text(after)
         writing.lines = step_lines(before, after, entry)
+        writing.notices = notices_of(before, after, entry.at)
         with self._door:
             self._waiting.append(writing)
         with self._commit:
@@ -174,6 +178,7 @@ def _write_all(connection: Connection, batch: Sequence[_Writing]) -> None:
         if each.head is not None:
             _update(connection, STEP, [_look_values(each) | _named(each.head)])
             _write_projections(connection, each)
+    add_notices(connection, (notice for each in batch for notice in each.notices))
     add_lines(connection, (line for each in batch for line in each.lines))
 
 

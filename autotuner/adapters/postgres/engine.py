@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import psycopg.errors
 from sqlalchemy import Connection, Engine, create_engine, exc
@@ -61,24 +62,32 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
         pool_recycle=1800,
         hide_parameters=True,
         json_serializer=partial(json.dumps, allow_nan=False),
-        connect_args={
-            "connect_timeout": CONNECT_SECONDS,
-            "application_name": "autotuner",
-            "keepalives": 1,
-            "keepalives_idle": 5,
-            "keepalives_interval": 2,
-            "keepalives_count": 3,
-            "tcp_user_timeout": DEAD_PEER_MILLISECONDS,
-            "options": " ".join(
-                (
-                    f"-c statement_timeout={STATEMENT_MILLISECONDS}",
-                    f"-c lock_timeout={LOCK_MILLISECONDS}",
-                    f"-c idle_in_transaction_session_timeout={IDLE_MILLISECONDS}",
-                    "-c timezone=UTC",
-                )
-            ),
-        },
+        connect_args=connection_options(),
     )
+
+
+def connection_options() -> dict[str, Any]:
+    """Return how every connection is opened: bounded in time on both ends, and in UTC."""
+    options = (
+        f"-c statement_timeout={STATEMENT_MILLISECONDS}",
+        f"-c lock_timeout={LOCK_MILLISECONDS}",
+        f"-c idle_in_transaction_session_timeout={IDLE_MILLISECONDS}",
+        "-c timezone=UTC",
+        # A client that vanished without a word holds its locks no longer than these.
+        "-c tcp_keepalives_idle=5",
+        "-c tcp_keepalives_interval=2",
+        "-c tcp_keepalives_count=3",
+    )
+    return {
+        "connect_timeout": CONNECT_SECONDS,
+        "application_name": "autotuner",
+        "keepalives": 1,
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+        "tcp_user_timeout": DEAD_PEER_MILLISECONDS,
+        "options": " ".join(options),
+    }
 
 
 @contextmanager

@@ -6,7 +6,8 @@ write whose commit was never confirmed is safe to repeat: if it did happen, the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -30,6 +31,7 @@ from autotuner.adapters.postgres.appending import Appending, state_columns, whol
 from autotuner.adapters.postgres.audit_log import add_lines, first_broken_record, newest_records
 from autotuner.adapters.postgres.engine import transaction
 from autotuner.adapters.postgres.registry import PostgresRegistry, budget_of, retired_since
+from autotuner.adapters.postgres.standing import read_standing
 from autotuner.adapters.postgres.tables import journal, request_keys, slo_budgets, studies, targets, trials
 from autotuner.bookkeeping.audit import start_lines, wish_lines
 from autotuner.bookkeeping.rules import (
@@ -44,6 +46,7 @@ from autotuner.bookkeeping.rules import (
     storable_entry,
 )
 from autotuner.domain.access import Said
+from autotuner.domain.calendar import Standing
 from autotuner.domain.registration import Wanted
 from autotuner.domain.sharing import Errand
 from autotuner.domain.slo import SloBudget
@@ -93,27 +96,12 @@ class PostgresStore:
 
     def create_study(self, study: Study, key: RequestKey | None = None) -> None:
         """Record a new study; see `ports.Store`. Raises NotFound for an unknown target or budget version."""
-        name, version = study.plan.target.name, study.plan.slo.version
-        check_new_id(study.id, known=False)
-        try:
-            with transaction(self._engine) as connection:
-                if key is not None:
-                    check_request_key(key, _started_before(connection, key.actor, key.key))
-                connection.execute(NEW_STUDY, _study_row(study))
-                check_not_retired(name, retired_since(connection, name))
-                if key is not None:
-                    connection.execute(request_keys.insert().values(_key_row(key, study)))
-                add_lines(connection, start_lines(study))
-        except exc.IntegrityError as error:
-            violated = getattr(getattr(error.orig, "diag", None), "constraint_name", None) or ""
-            if violated.startswith("fk_"):
-                raise NotFound("target with budget", f"{name} version {version}") from error
-            if violated == UNFINISHED_INDEX:
-                raise Conflict(f"target {name}", "another study of it has not ended") from error
-            if key is not None and violated == "pk_request_keys":
-                raise Conflict(f"request {key.key}", "the same request is under way") from error
-            check_new_id(study.id, known=True)
-            raise
+        with refused_studies(study, key), transaction(self._engine) as connection:
+            if key is not None:
+                check_request_key(key, _started_before(connection, key.actor, key.key))
+            add_study(connection, study)
+            if key is not None:
+                connection.execute(request_keys.insert().values(_key_row(key, study)))
 
     def started_before(self, actor: str, key: str) -> StartedBefore | None:
         """Return what `actor` started under a request key; None when it was never used."""
@@ -203,6 +191,11 @@ class PostgresStore:
         with transaction(self._engine) as connection:
             return newest_records(connection, limit, subject)
 
+    def standing(self, now: datetime) -> Standing:
+        """Return what keeps production as it is; see `ports.Store`."""
+        with transaction(self._engine) as connection:
+            return read_standing(connection, now)
+
     def first_broken_audit(self) -> int | None:
         """Return the number of the first audit record that does not fit the hash chain; None when all fit."""
         with transaction(self._engine) as connection:
@@ -214,6 +207,33 @@ class PostgresStore:
         if row is None:
             raise NotFound("study", study_id)
         return from_record(Study, whole(*row))
+
+
+def add_study(connection: Connection, study: Study) -> None:
+    """Record a new study and its audit lines in the caller's transaction, within `refused_studies`."""
+    name = study.plan.target.name
+    connection.execute(NEW_STUDY, _study_row(study))
+    check_not_retired(name, retired_since(connection, name))
+    add_lines(connection, start_lines(study))
+
+
+@contextmanager
+def refused_studies(study: Study, key: RequestKey | None = None) -> Iterator[None]:
+    """Say why a new study is refused: raises NotFound, Conflict, InvalidInput."""
+    name, version = study.plan.target.name, study.plan.slo.version
+    check_new_id(study.id, known=False)
+    try:
+        yield
+    except exc.IntegrityError as error:
+        violated = getattr(getattr(error.orig, "diag", None), "constraint_name", None) or ""
+        if violated.startswith("fk_"):
+            raise NotFound("target with budget", f"{name} version {version}") from error
+        if violated == UNFINISHED_INDEX:
+            raise Conflict(f"target {name}", "another study of it has not ended") from error
+        if key is not None and violated == "pk_request_keys":
+            raise Conflict(f"request {key.key}", "the same request is under way") from error
+        check_new_id(study.id, known=True)
+        raise
 
 
 def _one(connection: Connection, study_id: str, column: Any, *, lock: bool = False) -> Row[Any]:

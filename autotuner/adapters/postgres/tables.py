@@ -23,7 +23,9 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
+    String,
     Table,
     Text,
     UniqueConstraint,
@@ -34,8 +36,10 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from autotuner.bookkeeping.audit import AuditAction
 from autotuner.domain.access import Scope
 from autotuner.domain.judgement import Verdict
+from autotuner.domain.notices import NoticeKind
 from autotuner.domain.study import Outcome, Phase, TrialKind, TrialState, Wish
 from autotuner.domain.target import Objective
+from autotuner.ports import MessageState, NightState
 
 METADATA = MetaData(
     naming_convention={
@@ -274,6 +278,103 @@ workers = Table(
     Column("holder", Text, primary_key=True, comment="name of the process, as in leases"),
     _instant("alive_until", "in the database's time; a worker that says nothing by then is taken to be gone"),
     comment="Which workers are alive: they share the unfinished studies",
+)
+
+schedules = Table(
+    "schedules",
+    METADATA,
+    Column("target", Text, ForeignKey("targets.name"), primary_key=True),
+    _required("cron", Text, "minute, hour, day of month, month, day of week"),
+    _required("time_zone", Text, "an IANA name"),
+    _required("window_seconds", Double, "how long after its time a night may still start"),
+    _required("jitter_seconds", Double, "nights of different targets start spread over so long"),
+    _required("blackout_dates", ARRAY(Text), "dates of its own clock, as 2026-12-24"),
+    _required("paused", Boolean),
+    _required("set_by", Text),
+    _instant("set_at", "nights before this are nobody's"),
+    CheckConstraint("window_seconds >= 60 AND window_seconds <= 86400", name="window_in_a_day"),
+    CheckConstraint("jitter_seconds >= 0 AND jitter_seconds < window_seconds", name="jitter_in_window"),
+    comment="When a target is tuned without anybody asking",
+)
+
+nights = Table(
+    "nights",
+    METADATA,
+    Column("target", Text, ForeignKey("targets.name"), primary_key=True),
+    Column("name", Text, primary_key=True, comment="its time by the schedule's clock, as 2026-03-29T02:30"),
+    _instant("due_at"),
+    _required("state", Text),
+    _optional("study_id", Text, "the study that it started"),
+    _optional("outcome", Text, "of the study, once that has ended"),
+    _required("reason", Text, "why it was missed"),
+    _instant("settled_at"),
+    ForeignKeyConstraint(["study_id"], ["studies.id"]),
+    UniqueConstraint("study_id"),
+    _known("state", NightState),
+    _known("outcome", Outcome),
+    CheckConstraint("(state = 'missed') = (study_id IS NULL)", name="started_has_study"),
+    CheckConstraint("(state = 'ended') = (outcome IS NOT NULL)", name="ended_has_outcome"),
+    Index("ix_nights_due_at", "due_at"),
+    Index("ix_nights_target_due_at", "target", "due_at"),
+    Index("ix_nights_started", "target", postgresql_where=text("state = 'started'")),
+    comment="Every night that was settled, once: its key is what keeps it from starting twice",
+)
+
+freezes = Table(
+    "freezes",
+    METADATA,
+    Column("number", BigInteger, Identity(always=True), primary_key=True),
+    Column("target", Text, ForeignKey("targets.name"), nullable=True, comment="none: every target"),
+    _instant("begins_at"),
+    _instant("ends_at"),
+    _required("reason", Text),
+    CheckConstraint("ends_at > begins_at", name="ends_later"),
+    Index("ix_freezes_ends_at", "ends_at"),
+    comment="Times in which nothing starts and nothing is promoted",
+)
+
+line = Table(
+    "line",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False, comment="always 1: there is one line"),
+    _instant("stopped_at", "none: the line runs", nullable=True),
+    _required("reason", Text),
+    _required("actor", Text),
+    CheckConstraint("id = 1", name="only_one"),
+    comment="The switch that stops everything",
+)
+
+scheduler_jobs = Table(
+    "scheduler_jobs",
+    METADATA,
+    Column("id", String(191), primary_key=True),
+    Column("next_run_time", Double, nullable=True, comment="seconds since 1970, UTC"),
+    _required("job_state", LargeBinary, "as APScheduler writes it"),
+    Index("ix_scheduler_jobs_next_run_time", "next_run_time"),
+    comment="APScheduler's own: when the leading scheduler wakes for which target; made anew from schedules",
+)
+
+notifications = Table(
+    "notifications",
+    METADATA,
+    Column("number", BigInteger, Identity(always=True), primary_key=True),
+    _required("kind", Text),
+    _required("target", Text),
+    _required("subject", Text, "id of a study, or a night as target/name"),
+    _instant("at"),
+    _required("text", Text, "a sentence for people"),
+    _required("details", JSON),
+    _required("state", Text),
+    _required("attempts", Integer),
+    _instant("next_attempt_at"),
+    _required("delivered_to", ARRAY(Text), "the webhooks that took it, by the first digits of their digest"),
+    _required("error", Text, "what the last attempt came to"),
+    _known("kind", NoticeKind),
+    _known("state", MessageState),
+    CheckConstraint("attempts >= 0", name="attempts_not_negative"),
+    Index("ix_notifications_pending", "next_attempt_at", postgresql_where=text("state = 'pending'")),
+    Index("ix_notifications_state_number", "state", "number"),
+    comment="What people are told, written with what it tells of and delivered afterwards",
 )
 
 audit = Table(
