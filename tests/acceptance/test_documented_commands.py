@@ -105,7 +105,9 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
         "migrated", r"version 1 of its SLO budget is in force"
     ),
     "autotuner target apply examples/target.yaml": Run("migrated", "SLO budget is in force"),
-    'autotuner schedule set small-vision --cron "30 2 * * *" --time-zone Europe/Berlin --window 4h --jitter 30m': SCHEDULES,
+    'autotuner schedule set small-vision --cron "30 2 * * *" --time-zone Europe/Berlin --window 4h --jitter 30m': (
+        SCHEDULES
+    ),
     "autotuner schedule list": Run("migrated", "no target is scheduled"),
     "autotuner schedule nights": Run("migrated", "no night was due yet"),
     'autotuner schedule freeze --until 2027-01-07T06:00+01:00 --reason "year-end freeze"': SCHEDULES,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select, update
 
 from autotuner.adapters.clock import SystemClock
 from autotuner.adapters.postgres import PostgresLeadership, PostgresNights, open_engine
+from autotuner.adapters.postgres.tables import scheduler_jobs
 from autotuner.courier import Courier
 from autotuner.domain.access import Said
 from autotuner.domain.calendar import Schedule
@@ -83,7 +85,7 @@ def test_jobs_are_those_of_the_schedules_and_survive_the_process(
     alarm.stop()
 
     ((name, due),) = rows(database_url, "SELECT id, next_run_time FROM scheduler_jobs")
-    (night,) = [n for n in firings(daily, NOW, NOW + timedelta(hours=25))][:1]
+    night = next(firings(daily, NOW, NOW + timedelta(hours=25)))
     assert name == "speech"
     assert datetime.fromtimestamp(float(str(due)), UTC) == night.due_at
 
@@ -94,7 +96,11 @@ def test_what_was_due_meanwhile_wakes_once(postgres: Backend, engine: Engine, da
     alarm.start()
     alarm.set([schedule])
     alarm.stop()
-    rows(database_url, "UPDATE scheduler_jobs SET next_run_time = next_run_time - 1800")
+    with engine.begin() as connection:
+        state = pickle.loads(connection.scalar(select(scheduler_jobs.c.job_state)))
+        due = NOW - timedelta(minutes=30)
+        changed = {"job_state": pickle.dumps(state | {"next_run_time": due}), "next_run_time": due.timestamp()}
+        connection.execute(update(scheduler_jobs).values(changed))
     scheduler = a_scheduler(postgres, engine, database_url)
     bell = scheduler._bell
     bell.clear()

@@ -13,8 +13,10 @@ from autotuner.adapters.postgres import upgrade
 from autotuner.adapters.postgres.tables import APPEND_ONLY
 from autotuner.bookkeeping.audit import AuditAction
 from autotuner.domain.judgement import Verdict
+from autotuner.domain.notices import NoticeKind
 from autotuner.domain.study import Outcome, Phase, TrialKind, TrialState, Wish
 from autotuner.domain.target import Objective
+from autotuner.ports import MessageState, NightState
 from tests.migrations.test_migrations import contents, seed
 from tests.postgres_server import PostgresServer, rows
 
@@ -28,7 +30,18 @@ ENUMS: list[tuple[str, str, type[StrEnum]]] = [
     ("trials", "verdict", Verdict),
     ("steps", "verdict", Verdict),
     ("audit", "action", AuditAction),
+    ("nights", "state", NightState),
+    ("nights", "outcome", Outcome),
+    ("notifications", "kind", NoticeKind),
+    ("notifications", "state", MessageState),
 ]
+
+LATER_ROWS = (
+    "INSERT INTO nights VALUES ('vision', '2026-01-05T02:30', now(), 'started', 'study-1', NULL, '', now())",
+    "INSERT INTO notifications (kind, target, subject, at, text, details, state, attempts, next_attempt_at, "
+    "delivered_to, error) VALUES ('promoted', 'vision', 's', now(), '', '{}', 'pending', 0, now(), '{}', '')",
+)
+"""A row in each table that the first revision did not have, as far as a test needs one."""
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +51,8 @@ def seeded_url(postgres_server: PostgresServer) -> Iterator[str]:
         upgrade(url, "0001")
         seed(url)
         upgrade(url)
+        for statement in LATER_ROWS:
+            rows(url, statement)
         yield url
 
 
@@ -83,6 +98,9 @@ def test_a_value_nobody_knows_is_refused(
             "VALUES (now(), '', 'perhaps', '', '', '{}', 'x', 'y')"
         )
 
+    if (table, column) == ("nights", "outcome"):
+        statement = "UPDATE nights SET state = 'ended', outcome = 'perhaps'"
+
     with pytest.raises(exc.IntegrityError, match=f"ck_{table}_{column}_known"):
         rows(seeded_url, statement)
 
@@ -104,6 +122,11 @@ AUDIT_COLUMNS = "at, actor, action, subject, reason, details, previous_hash"
 LOOSENED = "FROM slo_budgets WHERE loosened"
 
 IMPOSSIBLE = {
+    "pk_nights": (
+        "INSERT INTO nights SELECT target, name, due_at, 'missed', NULL, NULL, '', settled_at FROM nights"
+    ),
+    "ck_nights_started_has_study": "UPDATE nights SET study_id = NULL",
+    "ck_line_only_one": "INSERT INTO line VALUES (2, NULL, '', '')",
     "uq_studies_unfinished_target": "UPDATE studies SET phase = 'created', outcome = NULL",
     "fk_studies_target_slo_version_slo_budgets": "UPDATE studies SET slo_version = 3",
     "ck_studies_sequence_not_negative": "UPDATE studies SET sequence = -1",

@@ -68,22 +68,25 @@ def test_a_schedule_is_set_listed_paused_and_removed(terminal: Terminal) -> None
 def test_what_cannot_be_used_is_refused_by_name(terminal: Terminal, words: list[str], named: str) -> None:
     ran = schedule(terminal, *words)
 
-    assert ran.code == Exit.INVALID
+    assert ran.code == Exit.INVALID_INPUT
     assert named in ran.err
 
 
 @pytest.mark.parametrize(
-    "words", [["set", "nobody", "--cron", "0 2 * * *"], ["pause", "vision"], ["remove", "vision"], ["unfreeze", "7"]]
+    "words",
+    [["set", "nobody", "--cron", "0 2 * * *"], ["pause", "vision"], ["remove", "vision"], ["unfreeze", "7"]],
 )
 def test_what_is_not_there_is_not_found(terminal: Terminal, words: list[str]) -> None:
     ran = schedule(terminal, *words)
 
-    assert ran.code != 0
+    assert ran.code == Exit.NOT_FOUND
     assert "no " in ran.err
 
 
 def test_a_freeze_is_set_seen_and_ended(terminal: Terminal) -> None:
-    ran = schedule(terminal, "freeze", "--until", "2027-01-07T06:00+01:00", "--reason", "year-end freeze", "--json")
+    ran = schedule(
+        terminal, "freeze", "--until", "2027-01-07T06:00+01:00", "--reason", "year-end freeze", "--json"
+    )
     number = ran.answer["number"]
     assert ran.answer["ends_at"] == "2027-01-07T05:00:00+00:00"
     assert "every target" in schedule(terminal, "list").out
