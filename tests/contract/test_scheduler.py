@@ -97,9 +97,12 @@ def test_what_was_due_meanwhile_wakes_once(postgres: Backend, engine: Engine, da
     alarm.set([schedule])
     alarm.stop()
     with engine.begin() as connection:
-        state = pickle.loads(connection.scalar(select(scheduler_jobs.c.job_state)))
+        state = pickle.loads(connection.execute(select(scheduler_jobs.c.job_state)).scalar_one())
         due = NOW - timedelta(minutes=30)
-        changed = {"job_state": pickle.dumps(state | {"next_run_time": due}), "next_run_time": due.timestamp()}
+        changed = {
+            "job_state": pickle.dumps(state | {"next_run_time": due}),
+            "next_run_time": due.timestamp(),
+        }
         connection.execute(update(scheduler_jobs).values(changed))
     scheduler = a_scheduler(postgres, engine, database_url)
     bell = scheduler._bell

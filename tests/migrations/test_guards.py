@@ -38,8 +38,10 @@ ENUMS: list[tuple[str, str, type[StrEnum]]] = [
 
 LATER_ROWS = (
     "INSERT INTO nights VALUES ('vision', '2026-01-05T02:30', now(), 'started', 'study-1', NULL, '', now())",
-    "INSERT INTO notifications (kind, target, subject, at, text, details, state, attempts, next_attempt_at, "
-    "delivered_to, error) VALUES ('promoted', 'vision', 's', now(), '', '{}', 'pending', 0, now(), '{}', '')",
+    (
+        "INSERT INTO notifications (kind, target, subject, at, text, details, state, attempts, next_attempt_at, "
+        "delivered_to, error) VALUES ('promoted', 'vision', 's', now(), '', '{}', 'pending', 0, now(), '{}', '')"
+    ),
 )
 """A row in each table that the first revision did not have, as far as a test needs one."""
 
