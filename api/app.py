@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from api.context import Context, Surroundings
 from api.description import describe
-from api.guard import Gate, Guard
+from api.guard import Gate, Guard, Known
 from api.limits import Limiter
 from api.routes import audit, budgets, events, health, promotions, studies, targets, trials
 from api.scopes import RULES, RuleBook
@@ -77,6 +77,7 @@ def _gate(application: Application, rules: RuleBook) -> Gate:
     return Gate(
         rules=rules,
         identify=known,
+        known=Known(clock),
         callers=Limiter(settings.api_requests_per_minute, clock),
         failures=Limiter(settings.api_failures_per_minute, clock),
     )

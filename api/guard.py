@@ -5,8 +5,11 @@ It stands before the router, so a body is not even read from somebody who may no
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -16,9 +19,42 @@ from api.limits import Limiter
 from api.scopes import Rule, RuleBook
 from autotuner.domain.access import Identity
 from autotuner.errors import Unauthenticated
+from autotuner.ports import Clock
 
 LONGEST_CREDENTIAL = 16_384
 """Characters of a bearer credential that are looked at; a JWT with many groups takes a few thousand."""
+
+
+KNOWN_FOR = timedelta(seconds=2)
+"""How long somebody who was let in is let in again unasked: a revocation counts after so long at the latest."""
+
+MOST_KNOWN = 1_000
+
+
+class Known:
+    """Who was let in a moment ago, by the digest of what they showed. For one thread: the event loop's."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[bytes, tuple[Identity, datetime]] = OrderedDict()
+
+    def find(self, credential: str) -> Identity | None:
+        """Return who showed this a moment ago; None when nobody did."""
+        found = self._kept.get(_digest(credential))
+        return found[0] if found is not None and self._clock.now() - found[1] < KNOWN_FOR else None
+
+    def keep(self, credential: str, identity: Identity) -> None:
+        """Remember for a moment who showed this."""
+        key = _digest(credential)
+        self._kept.pop(key, None)
+        self._kept[key] = (identity, self._clock.now())
+        if len(self._kept) > MOST_KNOWN:
+            self._kept.popitem(last=False)
+
+
+def _digest(credential: str) -> bytes:
+    """What is kept of a credential: nothing that could be shown again."""
+    return hashlib.sha256(credential.encode()).digest()
 
 
 @dataclass(frozen=True)
@@ -27,6 +63,7 @@ class Gate:
 
     rules: RuleBook
     identify: Callable[[str], Identity]
+    known: Known
     callers: Limiter
     failures: Limiter
 
@@ -49,19 +86,25 @@ class Guard:
         await self._app(scope, receive, send)
 
     async def _admitted(self, scope: Scope, rule: Rule) -> Identity:
-        client = scope.get("client")
-        address = client[0] if client else "unknown"
         credential = _bearer(Headers(scope=scope).get("authorization"))
-        self._gate.failures.check(address)
-        try:
-            identity = await run_in_threadpool(self._gate.identify, credential)
-        except Unauthenticated:
-            self._gate.failures.take(address)
-            raise
+        identity = self._gate.known.find(credential)
+        if identity is None:
+            identity = await self._identified(scope, credential)
+            self._gate.known.keep(credential, identity)
         self._gate.callers.take(identity.actor)
         assert rule.scope is not None
         identity.require(rule.scope)
         return identity
+
+    async def _identified(self, scope: Scope, credential: str) -> Identity:
+        client = scope.get("client")
+        address = client[0] if client else "unknown"
+        self._gate.failures.check(address)
+        try:
+            return await run_in_threadpool(self._gate.identify, credential)
+        except Unauthenticated:
+            self._gate.failures.take(address)
+            raise
 
 
 def _bearer(header: str | None) -> str:

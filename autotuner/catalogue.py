@@ -91,7 +91,7 @@ class TrialSort(StrEnum):
 
 @dataclass(frozen=True)
 class TrialFilter:
-    """Which trials; None for any. Ranges are of the configuration; preferred: a size its preferred ones contain."""
+    """Which trials; None for any. Ranges are of the configuration; preferred: exactly these sizes, ascending."""
 
     study: str | None = None
     target: str | None = None
@@ -101,7 +101,7 @@ class TrialFilter:
     delay_microseconds: Between = ANY
     instances: Between = ANY
     max_batch_size: Between = ANY
-    preferred: int | None = None
+    preferred: tuple[int, ...] | None = None
     proposed: Span = EVER
 
 

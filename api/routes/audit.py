@@ -25,7 +25,7 @@ ONE_AT_A_TIME = threading.Lock()
 def list_audit(app: App, asked: Annotated[AuditAsked, Query()]) -> Page[AuditItem]:
     """Return what was done, newest first."""
     found = app.catalogue.audit(asked.wanted(), window(NEWEST_FIRST, "di", asked))
-    return Page(
+    return Page[AuditItem](
         items=[audit_item(each) for each in found.items], next_cursor=cursor_of(NEWEST_FIRST, found.mark)
     )
 

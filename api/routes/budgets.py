@@ -75,7 +75,7 @@ def list_versions(app: App, name: TargetName, asked: Annotated[Paged, Query()]) 
     shown = numbers[: here.limit]
     items = [budget_version(known[n], known[n - 1] if n else None) for n in shown]
     mark = (known[shown[-1]].version,) if len(numbers) > len(shown) else None
-    return Page(items=items, next_cursor=cursor_of(f"{NEWEST_FIRST} of {name}", mark))
+    return Page[BudgetVersion](items=items, next_cursor=cursor_of(f"{NEWEST_FIRST} of {name}", mark))
 
 
 def _is_after(slo: SloBudget, mark: Any) -> bool:

@@ -28,7 +28,9 @@ def list_promotions(app: App, asked: Annotated[PromotionsAsked, Query()]) -> Pag
     """Return studies whose winner waits for an approver, or serves now; newest first."""
     name = f"promotions, {'waiting' if asked.waiting else 'made'}"
     found = app.catalogue.studies(asked.wanted(), window(name, "di", asked))
-    return Page(items=[study_item(each) for each in found.items], next_cursor=cursor_of(name, found.mark))
+    return Page[StudyItem](
+        items=[study_item(each) for each in found.items], next_cursor=cursor_of(name, found.mark)
+    )
 
 
 @router.get(

@@ -51,7 +51,7 @@ AskBody = Annotated[
 def list_studies(app: App, asked: Annotated[StudiesAsked, Query()]) -> Page[StudyItem]:
     """Return studies, newest first; `since` and `until` are of their start."""
     found = app.catalogue.studies(asked.wanted(), window(NEWEST_FIRST, "di", asked))
-    return Page(
+    return Page[StudyItem](
         items=[study_item(each) for each in found.items], next_cursor=cursor_of(NEWEST_FIRST, found.mark)
     )
 
@@ -111,7 +111,9 @@ def journal(app: App, study_id: StudyId, asked: Annotated[Paged, Query()]) -> Pa
     found = app.catalogue.progress(known, after, here.limit + 1)
     shown = found[: here.limit]
     mark = (shown[-1].sequence,) if len(found) > len(shown) else None
-    return Page(items=[progress_answer(each) for each in shown], next_cursor=cursor_of(name, mark))
+    return Page[ProgressAnswer](
+        items=[progress_answer(each) for each in shown], next_cursor=cursor_of(name, mark)
+    )
 
 
 @router.post(

@@ -41,7 +41,7 @@ BY_NAME = "targets by name"
 def list_targets(app: App, asked: Annotated[TargetsAsked, Query()]) -> Page[TargetAnswer]:
     """Return targets with the budgets that are in force, by name."""
     found = app.catalogue.targets(window(BY_NAME, "s", asked), retired=asked.retired)
-    return Page(
+    return Page[TargetAnswer](
         items=[target_answer(each) for each in found.items], next_cursor=cursor_of(BY_NAME, found.mark)
     )
 

@@ -53,7 +53,9 @@ def _page(catalogue: Catalogue, wanted: TrialFilter, asked: Sorted) -> Page[Tria
     name = f"trials by {order.by}, {'descending' if order.descending else 'ascending'}"
     kinds = "dsi" if order.by is TrialSort.PROPOSED_AT else "fsi"
     found = catalogue.trials(wanted, order, window(name, kinds, asked))
-    return Page(items=[trial_item(each) for each in found.items], next_cursor=cursor_of(name, found.mark))
+    return Page[TrialItem](
+        items=[trial_item(each) for each in found.items], next_cursor=cursor_of(name, found.mark)
+    )
 
 
 @router.get("/trials", response_model=Page[TrialItem], summary="Trials of all studies")

@@ -116,8 +116,11 @@ class TrialsOf(Question):
     instances_max: Instances = None
     max_batch_size_min: Batch = None
     max_batch_size_max: Batch = None
-    preferred: int | None = Field(
-        None, ge=1, le=LARGEST_BATCH, description="Only where the preferred batch sizes contain this one."
+    preferred: str | None = Field(
+        None,
+        pattern=r"^(none|[1-9]\d{0,5}(,[1-9]\d{0,5}){0,31})$",
+        description="Only with exactly these preferred batch sizes, with commas between them; `none` for none.",
+        examples=["4,8"],
     )
     since: Since = None
     until: Until = None
@@ -133,9 +136,14 @@ class TrialsOf(Question):
             delay_microseconds=Between(self.delay_min, self.delay_max),
             instances=Between(self.instances_min, self.instances_max),
             max_batch_size=Between(self.max_batch_size_min, self.max_batch_size_max),
-            preferred=self.preferred,
+            preferred=self._sizes(),
             proposed=Span(self.since, self.until),
         )
+
+    def _sizes(self) -> tuple[int, ...] | None:
+        if self.preferred is None:
+            return None
+        return () if self.preferred == "none" else tuple(sorted(set(map(int, self.preferred.split(",")))))
 
 
 class Sorted(Paged):

@@ -35,6 +35,7 @@ INDEXES: tuple[tuple[str, str, list[Any]], ...] = (
     ("trials", "delay", ["max_queue_delay_microseconds", "proposed_at"]),
     ("trials", "instances", ["instance_count", "proposed_at"]),
     ("trials", "max_batch_size", ["max_batch_size", "proposed_at"]),
+    ("trials", "preferred", ["preferred_batch_size", "proposed_at"]),
     ("trials", "capacity", [sa.text("coalesce(capacity_per_second, 0.0)"), "study_id", "number"]),
     ("trials", "harm", ["harm_requests", "study_id", "number"]),
     ("studies", "target_created_at", ["target", "created_at", "ordinal"]),
@@ -55,13 +56,9 @@ def upgrade() -> None:
     )
     for table, name, columns in INDEXES:
         op.create_index(f"ix_{table}_{name}", table, columns, unique=False)
-    op.create_index(
-        "ix_trials_preferred", "trials", ["preferred_batch_size"], unique=False, postgresql_using="gin"
-    )
 
 
 def downgrade() -> None:
-    op.drop_index("ix_trials_preferred", "trials")
     for table, name, _ in reversed(INDEXES):
         op.drop_index(f"ix_{table}_{name}", table)
     op.execute("DROP TRIGGER trials_fill_target ON trials")

@@ -258,7 +258,9 @@ def test_trials_are_sorted_on_pages_of_any_size(
         (TrialFilter(delay_microseconds=Between(least=300)), ["vision/3"]),
         (TrialFilter(instances=Between(most=1), target="vision"), ["vision/3", "vision/0"]),
         (TrialFilter(max_batch_size=Between(24, 32)), ["vision/3", "vision/2"]),
-        (TrialFilter(preferred=8), ["vision/3", "vision/2"]),
+        (TrialFilter(preferred=(4, 8)), ["vision/3", "vision/2"]),
+        (TrialFilter(preferred=()), ["vision/0", "speech/0"]),
+        (TrialFilter(preferred=(8,)), []),
         (TrialFilter(proposed=Span(since=at(10), until=at(30))), ["vision/2", "vision/1", "speech/1"]),
     ],
 )

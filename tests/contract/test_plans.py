@@ -121,7 +121,7 @@ QUESTIONS: dict[str, Callable[[PostgresCatalogue], object]] = {
     "configuration": trials(TrialFilter(instances=Between(2, 3), delay_microseconds=Between(most=2000))),
     "an instance count nobody tried": trials(TrialFilter(instances=Between(900, 1000))),
     "a batch size nobody tried": trials(TrialFilter(max_batch_size=Between(64, 64))),
-    "a preferred size nobody tried": trials(TrialFilter(preferred=16)),
+    "preferred sizes nobody tried": trials(TrialFilter(preferred=(2, 16))),
     "time": trials(TrialFilter(proposed=Span(MIDDLE, at(510 * 3600)))),
     "studies": lambda catalogue: catalogue.studies(StudyFilter(), Window(50)),
     "studies of a target": lambda catalogue: catalogue.studies(StudyFilter("target-7"), Window(50)),

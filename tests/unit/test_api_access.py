@@ -7,10 +7,12 @@ from datetime import timedelta
 import pytest
 
 from api.app import routes
+from api.guard import KNOWN_FOR, MOST_KNOWN, Known
 from api.scopes import RULES, Rule, RuleBook
 from autotuner.access import revoke_token
-from autotuner.domain.access import INCLUDED, Scope
+from autotuner.domain.access import INCLUDED, Identity, Scope, Token
 from autotuner.errors import NotFound, Unavailable
+from tests.builders import ManualClock
 from tests.rest import Rest, a_secret, serving
 
 GUARDED = [rule for rule in RULES if rule.scope is not None]
@@ -108,13 +110,44 @@ def test_a_token_works_until_it_expires(rest: Rest) -> None:
 
 
 def test_a_token_works_until_it_is_revoked(rest: Rest) -> None:
-    secret = a_secret(rest.application, "anna", Scope.VIEWER)
+    headers = {"Authorization": f"Bearer {a_secret(rest.application, 'anna', Scope.VIEWER)}"}
+    assert rest.client.get("/v1/me", headers=headers).status_code == 200
     newest = next(each for each in rest.application.tokens.newest() if each.actor == "anna")
 
     revoke_token(rest.application.tokens, rest.application.clock, newest.id, "bob", "")
+    rest.terminal.clock.advance(KNOWN_FOR)
 
-    answer = rest.client.get("/v1/me", headers={"Authorization": f"Bearer {secret}"})
+    answer = rest.client.get("/v1/me", headers=headers)
     assert answer.json()["detail"] == "not authenticated: the token was revoked"
+
+
+def test_who_was_let_in_is_let_in_again_for_a_moment_without_the_database(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    found = rest.application.tokens.by_digest
+
+    def counted(digest: str) -> Token | None:
+        asked.append(digest)
+        return found(digest)
+
+    monkeypatch.setattr(rest.application.tokens, "by_digest", counted)
+    for seconds in (0.0, 1.9, 0.2, 0.0):
+        rest.terminal.clock.advance(timedelta(seconds=seconds))
+        assert rest.ask("GET", "/v1/me", Scope.VIEWER).status_code == 200
+
+    assert len(asked) == 2
+
+
+def test_those_who_were_let_in_are_remembered_in_bounds() -> None:
+    known = Known(ManualClock())
+    for number in range(MOST_KNOWN + 1):
+        known.keep(str(number), Identity(str(number), frozenset(), "test"))
+
+    last = known.find(str(MOST_KNOWN))
+    assert known.find("0") is None
+    assert last is not None
+    assert last.actor == str(MOST_KNOWN)
 
 
 def test_the_last_use_is_noticed_to_the_minute(rest: Rest) -> None:

@@ -148,7 +148,7 @@ def _is_among(trial: TrialSummary, wanted: TrialFilter) -> bool:
         and wanted.delay_microseconds.holds(configuration.max_queue_delay_microseconds)
         and wanted.instances.holds(configuration.instance_count)
         and wanted.max_batch_size.holds(configuration.max_batch_size)
-        and (wanted.preferred is None or wanted.preferred in configuration.preferred_batch_size)
+        and wanted.preferred in (None, configuration.preferred_batch_size)
         and wanted.proposed.holds(trial.proposed_at)
     )
 

@@ -284,7 +284,7 @@ def _trial_conditions(wanted: TrialFilter) -> list[ColumnElement[bool]]:
         if between.most is not None:
             found.append(known <= between.most)
     if wanted.preferred is not None:
-        found.append(c.preferred_batch_size.contains([wanted.preferred]))
+        found.append(c.preferred_batch_size == list(wanted.preferred))
     return [*found, *_within(c.proposed_at, wanted.proposed)]
 
 

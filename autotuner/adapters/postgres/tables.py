@@ -204,7 +204,7 @@ trials = Table(
     Index("ix_trials_delay", "max_queue_delay_microseconds", "proposed_at"),
     Index("ix_trials_instances", "instance_count", "proposed_at"),
     Index("ix_trials_max_batch_size", "max_batch_size", "proposed_at"),
-    Index("ix_trials_preferred", "preferred_batch_size", postgresql_using="gin"),
+    Index("ix_trials_preferred", "preferred_batch_size", "proposed_at"),
     Index("ix_trials_capacity", text("coalesce(capacity_per_second, 0.0)"), "study_id", "number"),
     Index("ix_trials_harm", "harm_requests", "study_id", "number"),
     comment="Projection of studies.state: one configuration put on replicas each",
