@@ -23,7 +23,6 @@ from autotuner.domain.configuration import ModelConfig, fingerprint, with_config
 from autotuner.domain.lifecycle import absorb, next_step
 from autotuner.domain.observation import ActionResult, Decision, Observation
 from autotuner.domain.routing import unwatched_weights
-from autotuner.domain.space import why_done
 from autotuner.domain.study import (
     Action,
     Load,
@@ -31,6 +30,7 @@ from autotuner.domain.study import (
     Proposal,
     Propose,
     Restore,
+    SearchOver,
     SetWeights,
     Study,
     StudyPlan,
@@ -125,7 +125,7 @@ class Controller:
         self._tenure = Tenure(outside.leases, outside.clock, holder, lease_ttl)
         self._doors: dict[str, World] = {}
         self._loads: dict[tuple[str, int], Future[None]] = {}
-        self._proposals: dict[tuple[str, int], Future[Proposal | None]] = {}
+        self._proposals: dict[tuple[str, int], Future[Proposal | SearchOver]] = {}
         self._seen: dict[str, _Known] = {}
         self._prints: dict[str, dict[str, tuple[ModelConfig, str]]] = {}
 
@@ -314,11 +314,9 @@ class Controller:
         if not computing.done():
             return None
         del self._proposals[key]
-        proposal = computing.result()
-        if proposal is not None:
-            return ActionResult(self._clock.now(), True, proposal.reason, proposal=proposal)
-        reason = why_done(study) or "the sampler found nothing worth another trial"
-        return ActionResult(self._clock.now(), True, reason)
+        answer = computing.result()
+        proposal = answer if isinstance(answer, Proposal) else None
+        return ActionResult(self._clock.now(), True, answer.reason, proposal=proposal)
 
     def _load(self, study: Study, action: Load | Restore, sequence: int) -> ActionResult | None:
         key = (study.id, sequence)

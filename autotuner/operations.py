@@ -13,7 +13,7 @@ from autotuner.domain.configuration import ModelConfig, read_configuration
 from autotuner.domain.lifecycle import absorb, next_step
 from autotuner.domain.observation import ActionResult, Decision, Observation
 from autotuner.domain.slo import SloBudget
-from autotuner.domain.study import UNKNOWN_DISPERSION, Action, Phase, Propose, Study, StudyPlan, Wish
+from autotuner.domain.study import UNKNOWN_DISPERSION, Action, Phase, Propose, SearchOver, Study, StudyPlan, Wish
 from autotuner.domain.target import Target
 from autotuner.errors import AutotunerError, Conflict, InvalidInput, Refused
 from autotuner.ports import Clock, JournalEntry, Proposer, Registry, RequestKey, Store
@@ -187,10 +187,11 @@ def _decided_again(
         return next_step(study, from_record(Observation, entry.observed))
     result: ActionResult = from_record(ActionResult, entry.observed)
     if study.pending is not None and isinstance(study.pending.action, Propose) and result.done:
-        proposal = proposers(study.plan).propose(study)
-        if to_record(proposal) != to_record(result.proposal):
+        recorded = result.proposal or SearchOver(result.reason)
+        proposed = proposers(study.plan).propose(study)
+        if to_record(proposed) != to_record(recorded):
             differences.append(
-                Difference(entry.sequence, "proposal", to_record(result.proposal), to_record(proposal))
+                Difference(entry.sequence, "proposal", to_record(recorded), to_record(proposed))
             )
     return absorb(study, result)
 

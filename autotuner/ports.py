@@ -19,7 +19,7 @@ from autotuner.domain.notices import Notice
 from autotuner.domain.registration import Registration, Wanted
 from autotuner.domain.sharing import Errand
 from autotuner.domain.slo import SloBudget
-from autotuner.domain.study import Proposal, Study, Wish
+from autotuner.domain.study import Proposal, SearchOver, Study, Wish
 from autotuner.domain.target import Target
 
 
@@ -76,8 +76,8 @@ class World:
 class Proposer(Protocol):
     """Chooses the next configuration."""
 
-    def propose(self, study: Study) -> Proposal | None:
-        """Return the next configuration to try, or None when nothing is worth a trial.
+    def propose(self, study: Study) -> Proposal | SearchOver:
+        """Return the next configuration to try, or why nothing is worth a trial.
 
         A pure function of the study's records: the same study gives the same proposal. Never repeats a
         configuration already tried, never proposes what the search space forbids.

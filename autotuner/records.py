@@ -13,12 +13,14 @@ import hashlib
 import json
 import math
 import weakref
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import date, datetime, timedelta
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, TypeVar
 
 from cattrs import Converter
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 from cattrs.strategies import configure_tagged_union
 
 from autotuner.domain.measurement import Sample
@@ -36,7 +38,29 @@ def _converter() -> Converter:
     made.register_structure_hook(timedelta, lambda value, _: timedelta(seconds=value))
     made.register_unstructure_hook(float, lambda value: float(value) if math.isfinite(value) else str(value))
     configure_tagged_union(Action, made, tag_name="type")
+    _add_what_came_later(made)
     return made
+
+
+def _add_what_came_later(made: Converter) -> None:
+    """Leave out what records did not have at first where it says nothing, so that they stay what they were."""
+    silent = override(omit_if_default=True)
+    made.register_unstructure_hook(Increment, make_dict_unstructure_fn(Increment, made, arrived=silent))
+    made.register_unstructure_hook(Step, make_dict_unstructure_fn(Step, made, batches=silent, arrived=silent))
+    write, read = make_dict_unstructure_fn(StudyPlan, made), make_dict_structure_fn(StudyPlan, made)
+
+    def written(plan: StudyPlan) -> dict[str, Any]:
+        record: dict[str, Any] = write(plan)
+        if not plan.keeps_batches:
+            del record["keeps_batches"]
+        return record
+
+    def as_it_was(record: Mapping[str, Any], kind: type[StudyPlan]) -> StudyPlan:
+        plan: StudyPlan = read({"keeps_batches": False, **record}, kind)
+        return plan
+
+    made.register_unstructure_hook(StudyPlan, written)
+    made.register_structure_hook(StudyPlan, as_it_was)
 
 
 _CONVERTER = _converter()

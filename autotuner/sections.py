@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from autotuner.domain.study import GREYBOX
 from autotuner.errors import InvalidInput
 
 FRACTION: dict[str, Any] = {"fraction": True}
@@ -23,7 +24,7 @@ FRACTION: dict[str, Any] = {"fraction": True}
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,62}$"
 """What a target or a workload may be called: its name becomes part of study ids, file names and leases."""
 
-SAMPLERS = ("tpe", "gp")
+SAMPLERS = (GREYBOX, "tpe", "gp", "random")
 """Samplers that a file may name."""
 
 

@@ -26,7 +26,7 @@ from pydantic import (
 from autotuner.domain.configuration import MAX_DELAY_MICROSECONDS
 from autotuner.domain.registration import StudyDefaults
 from autotuner.domain.slo import SloBudget
-from autotuner.domain.study import Approval, Pace, StudyPlan
+from autotuner.domain.study import GREYBOX, Approval, Pace, StudyPlan
 from autotuner.domain.target import DEFAULT_SITE, Gateway, Limits, Objective, Replica, Target
 from autotuner.errors import InvalidInput
 from autotuner.sections import FRACTION, NAME_PATTERN, SAMPLERS, Section, parse_yaml, read_file, validated
@@ -186,7 +186,7 @@ class StudySection(Section):
         default=Approval.AUTOMATIC, strict=False, description=f"one of: {', '.join(Approval)}"
     )
     sampler: str = Field(
-        default="tpe", pattern=f"^({'|'.join(SAMPLERS)})$", description=f"one of: {', '.join(SAMPLERS)}"
+        default=GREYBOX, pattern=f"^({'|'.join(SAMPLERS)})$", description=f"one of: {', '.join(SAMPLERS)}"
     )
     seed: int = Field(default=0, ge=0, le=2**31, description="a whole number from 0")
     four_eyes: bool = Field(

@@ -93,7 +93,7 @@ def a_search(
     )
     return Study(
         id="study-1",
-        plan=a_plan(target=target, slo=a_budget(**(budget or {})), **plan),
+        plan=a_plan(target=target, slo=a_budget(**(budget or {})), **{"sampler": "tpe", **plan}),
         created_at=START,
         actor="operator",
         phase=Phase.SEARCH,

@@ -78,7 +78,7 @@ class PlanAnswer(Answer):
         description="How often a level is repeated that the environment spoilt.", examples=[2]
     )
     approval: Approval = Field(description="Whether a winner waits for an approver.", examples=["manual"])
-    sampler: str = Field(description="What proposes configurations.", examples=["tpe"])
+    sampler: str = Field(description="What proposes configurations.", examples=["greybox"])
     seed: int = Field(description="The sampler's seed.", examples=[0])
 
 
@@ -217,7 +217,7 @@ class StepAnswer(Answer):
 class ProposalAnswer(Answer):
     """Why the configuration was proposed."""
 
-    sampler: str = Field(description="What proposed it.", examples=["tpe"])
+    sampler: str = Field(description="What proposed it.", examples=["greybox"])
     reason: str = Field(description="Why.", examples=["the best of 24 candidates by expected improvement"])
     predicted: dict[str, float] = Field(
         description="Figures behind the proposal; names carry the units.",

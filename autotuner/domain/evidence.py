@@ -12,7 +12,16 @@ from autotuner.domain.memory import lands_in_headroom
 from autotuner.domain.observation import Observation
 from autotuner.domain.ramp import share_problem
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
-from autotuner.domain.study import IN_PRODUCTION, Increment, OpenWindow, Step, Study, Trial, TrialKind
+from autotuner.domain.study import (
+    IN_PRODUCTION,
+    Arrived,
+    Increment,
+    OpenWindow,
+    Step,
+    Study,
+    Trial,
+    TrialKind,
+)
 
 NONE = Counts(0, 0, 0, 0)
 
@@ -92,7 +101,12 @@ def _increment(study: Study, trial: Trial, before: Sample, now: Sample) -> Incre
                 compute + (use.compute_seconds_per_inference or 0.0) * done,
                 inferences + done,
             )
-    return Increment(total, tuple(over), failed, compute, inferences)
+    arrived = _arrived(trial, Window(before, now)) if study.plan.keeps_batches else None
+    return Increment(total, tuple(over), failed, compute, inferences, arrived)
+
+
+def _arrived(trial: Trial, look: Window) -> Arrived:
+    return Arrived(look.duration.total_seconds(), sum(look.sent(name) for name in trial.replicas))
 
 
 def _harm(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> float:
@@ -206,7 +220,8 @@ def closed_step(
     """Return the judged step a window becomes, a trial that lands in the memory headroom rejected."""
     assert window.first is not None
     span = Window(window.first, sample)
-    use = span.use(trial.replicas[0]) if len(trial.replicas) == 1 else None
+    alone = len(trial.replicas) == 1
+    use = span.use(trial.replicas[0]) if alone else None
     cramped = lands_in_headroom(use, study.plan.target.limits.memory_headroom) if use else None
     if cramped and judgement.verdict is Verdict.ACCEPT and trial.kind not in OF_THE_INCUMBENT:
         judgement = replace(judgement, verdict=Verdict.REJECT, reason=f"REJECT: {cramped}")
@@ -228,6 +243,8 @@ def closed_step(
         judgement=judgement,
         compute_error=compute_error(window.increments),
         increments=window.increments if trial.kind in LEARNT_FROM else (),
+        batches=span.batches(trial.replicas[0]) if alone and study.plan.keeps_batches else (),
+        arrived=tuple(look.arrived for look in window.increments if look.arrived is not None),
     )
 
 

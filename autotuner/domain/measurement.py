@@ -172,6 +172,10 @@ class Window:
         edges = self.last.edges_seconds
         return Latency(*(histogram_quantile(edges, summed, share) for share in (0.50, 0.95, 0.99)))
 
+    def batches(self, name: str) -> tuple[BatchTiming, ...]:
+        """Return the batches that `name` ran in the window, smallest first; none when the model was loaded again in it."""
+        return _batches(self.first.servers[name], self.last.servers[name]) or ()
+
     def use(self, name: str) -> ServerUse:
         """Return how the server `name` spent the window."""
         return _server_use(self.first.servers[name], self.last.servers[name], self.duration.total_seconds())
@@ -279,8 +283,21 @@ def _device_seconds(then: ServerCounters, now: ServerCounters) -> float | None:
 
 def _batch_seconds(then: ServerCounters, now: ServerCounters) -> float | None:
     """Summed execution time in the window; None when the model was loaded again in between."""
+    if _batches(then, now) is None:
+        return None
+    return sum(b.compute_seconds for b in now.batches) - sum(b.compute_seconds for b in then.batches)
+
+
+def _batches(then: ServerCounters, now: ServerCounters) -> tuple[BatchTiming, ...] | None:
+    """What ran in the window by batch size; None when the model was loaded again in between."""
     before = {batch.size: batch for batch in then.batches}
     after = {batch.size: batch for batch in now.batches}
     if not after or any(s not in after or after[s].executions < b.executions for s, b in before.items()):
         return None
-    return sum(b.compute_seconds for b in after.values()) - sum(b.compute_seconds for b in before.values())
+    ran = []
+    for size, batch in sorted(after.items()):
+        old = before.get(size, BatchTiming(size, 0, 0.0))
+        if batch.executions > old.executions:
+            seconds = max(0.0, batch.compute_seconds - old.compute_seconds)
+            ran.append(BatchTiming(size, batch.executions - old.executions, seconds))
+    return tuple(ran)

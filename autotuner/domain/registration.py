@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from autotuner.domain.slo import SloBudget
-from autotuner.domain.study import Approval, Pace, StudyPlan
+from autotuner.domain.study import GREYBOX, Approval, Pace, StudyPlan
 from autotuner.domain.target import Target
 
 
@@ -23,7 +23,7 @@ class StudyDefaults:
     minimum_gain: float = 0.05
     max_voids: int = 2
     approval: Approval = Approval.AUTOMATIC
-    sampler: str = "tpe"
+    sampler: str = GREYBOX
     seed: int = 0
     pace: Pace = field(default_factory=Pace)
     four_eyes: bool = False

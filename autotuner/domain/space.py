@@ -16,7 +16,7 @@ from autotuner.domain.configuration import Configuration
 from autotuner.domain.measurement import ServerUse
 from autotuner.domain.memory import NO_LIMIT_KNOWN, MemoryModel, learn
 from autotuner.domain.selection import TIE, baseline, compute_per_inference
-from autotuner.domain.study import Study, StudyPlan, Trial, TrialKind
+from autotuner.domain.study import GREYBOX, Study, StudyPlan, Trial, TrialKind
 from autotuner.domain.target import Limits, Objective
 from autotuner.errors import InvalidInput
 
@@ -25,6 +25,9 @@ SEARCHED_KINDS = (TrialKind.BASELINE, TrialKind.CANDIDATE)
 
 MARGIN_SHARE = 0.05
 """Share of the ceiling kept free by the veto for the way to the server and back."""
+
+DENSE_SHARES = (0.03, *(round(0.05 * step, 2) for step in range(2, 17)))
+"""Delays as shares of the ceiling that the grey-box sampler chooses from beside the usual ones: 3 %, then 10 % to 80 %."""
 
 PATIENCE = 3
 """Candidates in a row that must bring nothing before a search that traffic limits is given up."""
@@ -76,17 +79,25 @@ class Examination:
 
 def search_space(plan: StudyPlan, incumbent: Configuration) -> SearchSpace:
     """Return all combinations that the plan's limits and ceiling allow; see `combinations`."""
-    return combinations(plan.target.limits, plan.slo.p99_ceiling_seconds, incumbent)
+    dense = plan.sampler == GREYBOX
+    return combinations(plan.target.limits, plan.slo.p99_ceiling_seconds, incumbent, dense=dense)
 
 
-def combinations(limits: Limits, ceiling_seconds: float, incumbent: Configuration) -> SearchSpace:
+def combinations(
+    limits: Limits, ceiling_seconds: float, incumbent: Configuration, *, dense: bool = False
+) -> SearchSpace:
     """Return all combinations of delays, preferred sizes and instance counts that the limits allow.
 
     The batch size limit is the incumbent's. The incumbent's own delay and preferred sizes are combined with the
     rest where the limits allow them, and the incumbent is a member even where they do not.
+    dense: with delays that are dense as shares of the ceiling too, for the grey-box sampler: it looks at all of them
+    without trying them.
     """
-    longest = min(limits.max_queue_delay_microseconds, int(ceiling_seconds * 1e6))
+    ceiling_microseconds = int(ceiling_seconds * 1e6)
+    longest = min(limits.max_queue_delay_microseconds, ceiling_microseconds)
     delays = {*_delays(longest), *_within([incumbent.max_queue_delay_microseconds], longest)}
+    if dense:
+        delays |= {*_within([round(share * ceiling_microseconds) for share in DENSE_SHARES], longest)}
     listed = limits.preferred_batch_sizes
     sets = _preferred_sets(incumbent) if listed is None else set(listed)
     loadable = {sizes for sizes in sets if all(1 <= size <= incumbent.max_batch_size for size in sizes)}

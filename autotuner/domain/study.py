@@ -14,13 +14,17 @@ from enum import StrEnum
 
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Counts, Judgement, Verdict
-from autotuner.domain.measurement import Latency, Sample, ServerUse
+from autotuner.domain.measurement import BatchTiming, Latency, Sample, ServerUse
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.target import Target
 from autotuner.stats import overdispersion
 
 UNKNOWN_DISPERSION = overdispersion.DEFAULT
 """Assumed until production has been looked at: the same as when a look at it says too little."""
+
+
+GREYBOX = "greybox"
+"""The sampler that knows the batcher; the others are Optuna's own."""
 
 
 class Phase(StrEnum):
@@ -139,8 +143,11 @@ class StudyPlan:
     """The dispersion factor is not taken higher than this. A brisk rehearsal limits it to end within minutes, and
     says so; near saturation slow requests come in clusters of a hundred, and honest evidence takes that much more."""
     approval: Approval = Approval.AUTOMATIC
-    sampler: str = "tpe"
+    sampler: str = GREYBOX
     seed: int = 0
+    keeps_batches: bool = True
+    """Whether steps keep realised batches and arrivals. Studies recorded before that was possible do without, and read
+    back as they were: their replay stays the same."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,14 @@ class Level:
 
 
 @dataclass(frozen=True)
+class Arrived:
+    """Requests sent to the replicas under test between two looks, and the seconds between them."""
+
+    seconds: float
+    sent: int
+
+
+@dataclass(frozen=True)
 class Increment:
     """What happened on the replicas under test between two looks.
 
@@ -178,6 +193,8 @@ class Increment:
     failed: int
     compute_seconds: float | None
     inferences: int | None
+    arrived: Arrived | None = None
+    """What was sent to them; None where the plan does not keep it."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +217,10 @@ class Step:
     """Standard error of `use.compute_seconds_per_inference`, from its spread over the looks of the window."""
     increments: tuple[Increment, ...] = ()
     """Look by look, kept for production and the baseline: the dispersion of the counts is learnt from them."""
+    batches: tuple[BatchTiming, ...] = ()
+    """What the replica under test ran in the window, by batch size; empty where several replicas are, or it is unknown."""
+    arrived: tuple[Arrived, ...] = ()
+    """Requests sent, look by look, up to the newest looks that a window keeps."""
 
     @property
     def verdict(self) -> Verdict:
@@ -241,6 +262,13 @@ class Proposal:
     reason: str
     sampler: str
     predicted: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SearchOver:
+    """Why no further configuration is worth a trial: what a sampler answers in place of a proposal."""
+
+    reason: str
 
 
 @dataclass(frozen=True)

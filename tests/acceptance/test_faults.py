@@ -36,6 +36,7 @@ from autotuner.domain.study import (
     Outcome,
     Phase,
     Proposal,
+    SearchOver,
     SetWeights,
     Study,
     StudyPlan,
@@ -90,10 +91,12 @@ def workload() -> Workload:
 class Scripted:
     """Proposes `PROPOSED`, one after another."""
 
-    def propose(self, study: Study) -> Proposal | None:
+    def propose(self, study: Study) -> Proposal | SearchOver:
         """Return the configuration that follows those already tried."""
         tried = len([trial for trial in study.trials if trial.kind is TrialKind.CANDIDATE])
-        return Proposal(PROPOSED[tried], "the test says so", "scripted") if tried < len(PROPOSED) else None
+        if tried >= len(PROPOSED):
+            return SearchOver("the test has no more")
+        return Proposal(PROPOSED[tried], "the test says so", "scripted")
 
 
 def scripted(_plan: StudyPlan) -> Proposer:

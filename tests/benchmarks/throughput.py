@@ -25,7 +25,7 @@ from autotuner.bootstrap import pools_of, terms_of, ticks_of
 from autotuner.controller import Controller, Outside, Tick
 from autotuner.domain.configuration import ModelConfig
 from autotuner.domain.measurement import GatewayCounters, Sample, ServerCounters
-from autotuner.domain.study import Proposal, Study, StudyPlan, TrialKind
+from autotuner.domain.study import Proposal, SearchOver, Study, StudyPlan, TrialKind
 from autotuner.domain.target import Target
 from autotuner.operations import register_target, start_study
 from autotuner.ports import Clock, World
@@ -105,7 +105,7 @@ def _server(count: int) -> ServerCounters:
 class InTurn:
     """Proposes one delay after another, for as long as it is asked."""
 
-    def propose(self, study: Study) -> Proposal | None:
+    def propose(self, study: Study) -> Proposal | SearchOver:
         """Return the next delay."""
         tried = sum(trial.kind is TrialKind.CANDIDATE for trial in study.trials)
         return Proposal(a_configuration(max_queue_delay_microseconds=500 * (tried + 1)), "in turn", "bench")

@@ -14,7 +14,7 @@ from autotuner.adapters.simulated import SimulatedProfile, SimulatedWorld, small
 from autotuner.bookkeeping.rules import check_grant, check_sequence
 from autotuner.controller import Controller, Outside, Pools, Tick
 from autotuner.domain.configuration import Configuration
-from autotuner.domain.study import Proposal, Study, StudyPlan, TrialKind
+from autotuner.domain.study import Proposal, SearchOver, Study, StudyPlan, TrialKind
 from autotuner.operations import register_target, start_study
 from autotuner.ports import Grant, JournalEntry, Proposer
 from tests.builders import START, a_budget, a_pace, a_plan
@@ -43,11 +43,11 @@ class ScriptedProposer:
     def __init__(self, *configurations: Configuration) -> None:
         self._configurations = configurations
 
-    def propose(self, study: Study) -> Proposal | None:
+    def propose(self, study: Study) -> Proposal | SearchOver:
         """Return the configuration that follows those already tried."""
         tried = len([trial for trial in study.trials if trial.kind is TrialKind.CANDIDATE])
         if tried >= len(self._configurations):
-            return None
+            return SearchOver("the test has no more")
         return Proposal(self._configurations[tried], "the test says so", "scripted")
 
 
