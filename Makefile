@@ -45,8 +45,8 @@ format: setup ## Rewrite the code in the house format
 docs: setup ## Draw the state diagrams of docs/architecture.md anew from the code
 	@$(BIN)/python -m scripts.state_diagram
 
-bench: setup ## Print the error rates and sample sizes of the verdict, measured on simulated traffic
-	@$(BIN)/python -m tests.benchmarks.verdict $(ARGS)
+bench: setup ## Print error rates and sample sizes of the verdict, and how fast the proposer is, beside their targets
+	@$(BIN)/python -m tests.benchmarks $(or $(ARGS),verdict proposer)
 
 bench-proposer: setup ## Let the proposers compete on simulated servers
 	@$(BIN)/autotuner bench $(ARGS)
