@@ -13,7 +13,16 @@ from autotuner.domain.configuration import ModelConfig, read_configuration
 from autotuner.domain.lifecycle import absorb, next_step
 from autotuner.domain.observation import ActionResult, Decision, Observation
 from autotuner.domain.slo import SloBudget
-from autotuner.domain.study import UNKNOWN_DISPERSION, Action, Phase, Propose, SearchOver, Study, StudyPlan, Wish
+from autotuner.domain.study import (
+    UNKNOWN_DISPERSION,
+    Action,
+    Phase,
+    Propose,
+    SearchOver,
+    Study,
+    StudyPlan,
+    Wish,
+)
 from autotuner.domain.target import Target
 from autotuner.errors import AutotunerError, Conflict, InvalidInput, Refused
 from autotuner.ports import Clock, JournalEntry, Proposer, Registry, RequestKey, Store

@@ -9,6 +9,7 @@ from autotuner.cli.lines import trial_line
 from autotuner.domain.benefit import Standing, benefit
 from autotuner.domain.evidence import strictness
 from autotuner.domain.judgement import SLOW_SHARE_OF_ALPHA, Levels
+from autotuner.domain.hindsight import Prediction, predictions
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
 from autotuner.domain.study import Step, Study, Trial
 from autotuner.domain.titles import KIND_TITLES, PHASE_TITLES
@@ -42,7 +43,27 @@ def study_text(study: Study) -> Iterator[str]:
         yield f"  capacity: {worth.capacity_ratio:.2f} × the incumbent's"
     for trial in study.trials:
         yield f"  {trial_line(study, trial)}"
+    yield from _predictions_text(study)
     yield f"all evidence of a trial: autotuner show {study.id}/NUMBER"
+
+
+def _predictions_text(study: Study) -> Iterator[str]:
+    """Yield a line for each trial whose p99 was predicted; none when no sampler did."""
+    found = predictions(study)
+    if found:
+        yield "  p99 predicted by the sampler (90 % band) against observed:"
+    for each in found:
+        yield f"    trial {each.trial.number} {prediction_text(each)}"
+
+
+def prediction_text(each: Prediction) -> str:
+    """One prediction beside what was observed, in one line."""
+    band = f"{each.low_seconds * 1e3:.3g}–{each.high_seconds * 1e3:.3g}"
+    verdict = {None: "", True: ", within the band", False: ", outside the band"}[each.within]
+    return (
+        f"at {each.rate_per_second:.0f}/s: predicted {_milliseconds(each.p99_seconds)} ({band}), "
+        f"observed {_milliseconds(each.observed_seconds)}{verdict}"
+    )
 
 
 def standing_text(standing: Standing, currency: str) -> str:
@@ -71,6 +92,7 @@ def trial_text(study: Study, trial: Trial) -> Iterator[str]:
         yield f"  proposed by {trial.proposal.sampler}: {trial.proposal.reason}"
         for name, value in trial.proposal.predicted.items():
             yield f"    predicted {name}: {value:.4g}"
+        yield from (f"    p99 {prediction_text(p)}" for p in predictions(study) if p.trial == trial)
     if trial.reason:
         yield f"  {trial.reason}"
     if trial.limited_by:

@@ -173,7 +173,7 @@ class Window:
         return Latency(*(histogram_quantile(edges, summed, share) for share in (0.50, 0.95, 0.99)))
 
     def batches(self, name: str) -> tuple[BatchTiming, ...]:
-        """Return the batches that `name` ran in the window, smallest first; none when the model was loaded again in it."""
+        """Return the batches that `name` ran in the window, smallest first; none when the model was loaded in it."""
         return _batches(self.first.servers[name], self.last.servers[name]) or ()
 
     def use(self, name: str) -> ServerUse:

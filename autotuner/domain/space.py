@@ -27,7 +27,7 @@ MARGIN_SHARE = 0.05
 """Share of the ceiling kept free by the veto for the way to the server and back."""
 
 DENSE_SHARES = (0.03, *(round(0.05 * step, 2) for step in range(2, 17)))
-"""Delays as shares of the ceiling that the grey-box sampler chooses from beside the usual ones: 3 %, then 10 % to 80 %."""
+"""Delays as shares of the ceiling, 3 % and 10 to 80 %, that the grey-box sampler chooses from beside the usual ones."""
 
 PATIENCE = 3
 """Candidates in a row that must bring nothing before a search that traffic limits is given up."""

@@ -218,7 +218,7 @@ class Step:
     increments: tuple[Increment, ...] = ()
     """Look by look, kept for production and the baseline: the dispersion of the counts is learnt from them."""
     batches: tuple[BatchTiming, ...] = ()
-    """What the replica under test ran in the window, by batch size; empty where several replicas are, or it is unknown."""
+    """What the replica under test ran in the window, by batch size; empty where it is unknown or they are several."""
     arrived: tuple[Arrived, ...] = ()
     """Requests sent, look by look, up to the newest looks that a window keeps."""
 

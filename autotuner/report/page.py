@@ -15,6 +15,7 @@ from autotuner.domain.titles import KIND_TITLES
 from autotuner.errors import InvalidInput
 from autotuner.report import series, tables
 from autotuner.report.charts import SIZES, Plot, scatter, stacked
+from autotuner.report.hindsight import predicted
 from autotuner.report.svg import icon
 from autotuner.report.text import instant, length, percent, whole
 
@@ -62,6 +63,7 @@ def render(study: Study, note: str) -> str:
         has_standing=benefit(study).incumbent is not None,
         pictures=pictures(study),
         trials=tables.trials(study),
+        predictions=predicted(study),
         steps=[(trial, _summary(trial), tables.steps(trial)) for trial in study.trials if trial.steps],
         stages=tables.stages(study),
         promises=tables.promises(study),

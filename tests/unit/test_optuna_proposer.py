@@ -13,7 +13,7 @@ import pytest
 from autotuner.adapters.optuna_proposer import OptunaProposer, seed_of, value, violation
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.space import admissible
-from autotuner.domain.study import Level, Study
+from autotuner.domain.study import Level, Proposal, SearchOver, Study
 from autotuner.domain.target import Objective
 from autotuner.errors import InvalidInput
 from autotuner.records import from_record, to_record
@@ -29,7 +29,7 @@ def _grown(sampler: str, trials: int, study: Study | None = None) -> Study:
     study, proposer = study or a_search(max_trials=trials), OptunaProposer(sampler)
     for _ in range(trials):
         proposal = proposer.propose(study)
-        assert proposal is not None
+        assert isinstance(proposal, Proposal)
         study = with_trial(study, proposal.configuration)
     return study
 
@@ -40,12 +40,12 @@ def test_a_whole_search_never_repeats_and_never_leaves_the_admissible(sampler: s
     for _ in range(TRIALS):
         allowed = admissible(study)
         proposal = proposer.propose(study)
-        assert proposal is not None
+        assert isinstance(proposal, Proposal)
         assert proposal.configuration in allowed
         study = with_trial(study, proposal.configuration)
 
     assert len({trial.configuration for trial in study.trials}) == TRIALS + 1
-    assert proposer.propose(study) is None
+    assert proposer.propose(study) == SearchOver(f"all {TRIALS} trials of the plan are done")
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -54,12 +54,14 @@ def test_a_small_space_is_tried_to_the_last_candidate(sampler: str) -> None:
     study = _grown(sampler, len(admissible(study)), study)
 
     assert admissible(study) == ()
-    assert OptunaProposer(sampler).propose(study) is None
+    over = OptunaProposer(sampler).propose(study)
+    assert isinstance(over, SearchOver)
+    assert over.reason.startswith("no candidate is left")
 
 
 def test_suggestions_that_are_all_taken_give_way_to_the_nearest_candidate() -> None:
     study, reasons = _small_space(max_trials=50), []
-    while proposal := OptunaProposer("tpe").propose(study):
+    while isinstance(proposal := OptunaProposer("tpe").propose(study), Proposal):
         reasons.append(proposal.reason)
         study = with_trial(study, proposal.configuration)
 
@@ -153,30 +155,30 @@ def test_two_more_instances_are_not_started_with_when_one_more_trespassed() -> N
     rejected = a_trial(2, more, steps=(a_step(verdict=Verdict.REJECT, bad=50),), verdict=Verdict.REJECT)
     proposal = OptunaProposer("tpe").propose(a_search(a_trial(1, bare), rejected))
 
-    assert proposal is not None
+    assert isinstance(proposal, Proposal)
     assert proposal.sampler == "tpe"
 
 
 def test_starts_that_are_not_admissible_are_left_out() -> None:
     study = a_search(limits={"max_instance_count": 1})
     first = OptunaProposer("tpe").propose(study)
-    assert first is not None
+    assert isinstance(first, Proposal)
     second = OptunaProposer("tpe").propose(with_trial(study, first.configuration))
 
     assert first.sampler == "start-up"
-    assert second is not None
+    assert isinstance(second, Proposal)
     assert second.sampler == "tpe"
 
 
 def test_a_proposal_says_why_and_what_is_left() -> None:
     study = a_search()
     start = OptunaProposer("tpe").propose(study)
-    assert start is not None
+    assert isinstance(start, Proposal)
     assert "without preferred sizes" in start.reason
     assert "287 of 288 candidates remain (1 already tried; the server reports no memory" in start.reason
 
     sampled = OptunaProposer("tpe").propose(_grown("tpe", 3, a_search(max_trials=9)))
-    assert sampled is not None
+    assert isinstance(sampled, Proposal)
     assert "284 of 288 candidates remain" in sampled.reason
 
 
@@ -272,16 +274,16 @@ def test_the_plan_s_sampler_is_used_unless_another_is_given() -> None:
     study = _grown("tpe", 4, a_search(max_trials=9, sampler="random"))
     by_plan, given = OptunaProposer().propose(study), OptunaProposer("tpe").propose(study)
 
-    assert by_plan is not None
+    assert isinstance(by_plan, Proposal)
     assert by_plan.sampler == "random"
-    assert given is not None
+    assert isinstance(given, Proposal)
     assert given.sampler == "tpe"
 
 
 def test_an_unknown_sampler_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidInput, match="tpe, gp, random"):
+    with pytest.raises(InvalidInput, match="greybox, tpe, gp, random"):
         OptunaProposer("cmaes")
-    with pytest.raises(InvalidInput, match="tpe, gp, random"):
+    with pytest.raises(InvalidInput, match="greybox, tpe, gp, random"):
         OptunaProposer().propose(a_search(sampler="cmaes"))
 
 
@@ -296,7 +298,7 @@ def test_gp_repeats_itself_and_keeps_to_the_admissible() -> None:
     study = _grown("gp", 6, a_search(max_trials=9))
     proposal = OptunaProposer("gp").propose(study)
 
-    assert proposal is not None
+    assert isinstance(proposal, Proposal)
     assert proposal.sampler == "gp"
     assert proposal.configuration in admissible(study)
     assert proposal == OptunaProposer("gp").propose(study)
@@ -304,7 +306,8 @@ def test_gp_repeats_itself_and_keeps_to_the_admissible() -> None:
 
 
 def test_nothing_is_proposed_when_all_trials_are_done() -> None:
-    assert OptunaProposer("tpe").propose(_grown("tpe", 2, a_search(max_trials=2))) is None
+    over = OptunaProposer("tpe").propose(_grown("tpe", 2, a_search(max_trials=2)))
+    assert over == SearchOver("all 2 trials of the plan are done")
 
 
 def test_an_ask_at_fifty_trials_is_quick() -> None:
@@ -316,7 +319,7 @@ def test_an_ask_at_fifty_trials_is_quick() -> None:
     spent = []
     for _ in range(5):
         began = time.process_time()
-        assert proposer.propose(study) is not None
+        assert isinstance(proposer.propose(study), Proposal)
         spent.append(time.process_time() - began)
 
     assert min(spent) < 0.1

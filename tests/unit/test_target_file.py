@@ -158,7 +158,7 @@ def test_a_slash_at_the_end_of_a_url_is_no_difference() -> None:
         ("objective", "speed", "one of: capacity, efficiency"),
         ("study.max_trials", 0, "1 to 1000"),
         ("study.approval", "perhaps", "one of: automatic, manual"),
-        ("study.sampler", "random", "one of: tpe, gp"),
+        ("study.sampler", "cmaes", "one of: greybox, tpe, gp, random"),
         ("study.seed", -1, "a whole number from 0"),
         ("study.pace.warm_up", 30, "with its unit"),
         ("study.pace.warm_up", "30", "with its unit"),

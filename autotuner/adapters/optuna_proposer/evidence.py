@@ -12,9 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from autotuner.adapters.optuna_proposer.told import measured, searched
-from autotuner.batching.trials import Aim, BatchCount, Floats, History, Measured, Problem, Setting, Tried
+from autotuner.batching.trials import Aim, BatchCount, Floats, History, Measured, Problem, Tried
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Verdict
+from autotuner.domain.hindsight import RISK
+from autotuner.domain.prediction import setting_of
 from autotuner.domain.ramp import ladder, production_level
 from autotuner.domain.selection import baseline
 from autotuner.domain.space import Examination
@@ -24,30 +26,20 @@ from autotuner.domain.target import Objective
 MOST_ARRIVALS = 30_000
 """Arrivals drawn for one measured level: its newest looks; what more would tell is not worth simulating it."""
 
-RISK = "violation_probability"
-"""Under this name a proposal's predictions tell the risk that was accepted with it."""
-
-
-def setting_of(configuration: Configuration) -> Setting:
-    """Return a configuration as the batcher sees it."""
-    return Setting(
-        configuration.queue_delay_seconds,
-        configuration.preferred_batch_size,
-        configuration.instance_count,
-        configuration.max_batch_size,
-    )
-
 
 def problem_of(study: Study, examination: Examination, seed: int) -> Problem:
     """Return what is to be solved: candidates are what may be tried now, what was tried, and the incumbent."""
-    kept = {*examination.admissible, *(trial.configuration for trial in searched(study)), examination.incumbent}
-    aim, rates = _aim(study)
+    kept = {
+        *examination.admissible,
+        *(trial.configuration for trial in searched(study)),
+        examination.incumbent,
+    }
     return Problem(
         candidates=tuple(setting_of(c) for c in examination.space.candidates if c in kept),
         incumbent=setting_of(examination.incumbent),
         ceiling_seconds=study.plan.slo.p99_ceiling_seconds,
-        aim=aim,
-        rates=rates,
+        aim=_aim(study),
+        rates=_rates(study),
         arrivals=_recording(study),
         seed=seed,
     )
@@ -58,18 +50,20 @@ def _rate(study: Study, share: float) -> float:
     return share * (study.reference_rate_per_second or 0.0)
 
 
-def _aim(study: Study) -> tuple[Aim, tuple[float, ...]]:
-    """What is to be gained, and at which rates: from production's level of the ladder up.
+def _aim(study: Study) -> Aim:
+    """What is to be gained: what the target wants, or efficiency where the incumbent carried all the traffic there is.
 
-    Where the incumbent already carried all the traffic there is, more capacity cannot be shown: what is left to gain is
-    efficiency, at that much traffic, for a winner must carry no less.
+    There more capacity could not be shown, and a candidate that needs less for as much is what can still be chosen.
     """
-    today = production_level(study.plan)
-    rates = tuple(_rate(study, level.share) for level in ladder(study.plan) if level.number >= today.number)
-    if study.plan.target.objective is Objective.EFFICIENCY:
-        return Aim.EFFICIENCY, rates
     start = baseline(study)
-    return (Aim.EFFICIENCY, rates[-1:]) if start is not None and start.censored else (Aim.CAPACITY, rates)
+    limited = start is not None and start.censored
+    return Aim.EFFICIENCY if limited or study.plan.target.objective is Objective.EFFICIENCY else Aim.CAPACITY
+
+
+def _rates(study: Study) -> tuple[float, ...]:
+    """The ladder's rates on one replica, from production's level up."""
+    today = production_level(study.plan)
+    return tuple(_rate(study, level.share) for level in ladder(study.plan) if level.number >= today.number)
 
 
 def _recording(study: Study) -> Floats:

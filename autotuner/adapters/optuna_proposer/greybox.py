@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - the arguments are Optuna's interface
 """Our own Optuna sampler: it knows Triton's batcher, predicts every candidate and suggests the best safe one.
 
 The model is `autotuner.batching`; here a study's records are put into its words, and its advice into Optuna's.
@@ -12,10 +13,12 @@ import optuna
 from optuna.distributions import BaseDistribution
 
 from autotuner.adapters.optuna_proposer.axes import Axes
-from autotuner.adapters.optuna_proposer.evidence import history_of, problem_of, setting_of
+from autotuner.adapters.optuna_proposer.evidence import history_of, problem_of
 from autotuner.batching import advisor
 from autotuner.batching.trials import Advice
 from autotuner.domain.configuration import Configuration
+from autotuner.domain.hindsight import RATE
+from autotuner.domain.prediction import setting_of
 from autotuner.domain.space import Examination
 from autotuner.domain.study import Study
 from autotuner.errors import InvalidInput, Refused
@@ -31,13 +34,17 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
     def __init__(self, study: Study, examination: Examination, seed: int) -> None:
         self._study = study
         self._examination = examination
-        self._seed = seed
+        self._problem = problem_of(study, examination, seed)
 
     @cached_property
     def advice(self) -> Advice:
         """What the model advises and why; its setting is None where nothing safe promises enough."""
-        problem = problem_of(self._study, self._examination, self._seed)
-        return advisor.advise(problem, history_of(self._study))
+        return advisor.advise(self._problem, history_of(self._study))
+
+    @cached_property
+    def predicted(self) -> dict[str, float]:
+        """The figures behind the advice, with the rate per replica that they are for."""
+        return {**self.advice.predicted, RATE: round(self._problem.rates[0], 3)}
 
     @cached_property
     def configuration(self) -> Configuration | None:
@@ -72,4 +79,6 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
         param_distribution: BaseDistribution,
     ) -> Any:
         """Raise InvalidInput: there is no parameter beside the space's axes."""
-        raise InvalidInput("parameter", param_name, ", ".join(Axes.of(self._examination.space).distributions()))
+        raise InvalidInput(
+            "parameter", param_name, ", ".join(Axes.of(self._examination.space).distributions())
+        )

@@ -105,7 +105,7 @@ def seed_of(study: Study) -> int:
 
 
 def _advised(study: Study, examination: Examination) -> Proposal | SearchOver:
-    """What the model of the batcher advises; the search is over where that is nothing, or nothing admissible and new."""
+    """What the model of the batcher advises; where that is nothing new and admissible the search is over."""
     sampler = _greybox(study, examination)
     advice, configuration = sampler.advice, sampler.configuration
     if configuration not in set(examination.admissible):
@@ -114,7 +114,7 @@ def _advised(study: Study, examination: Examination) -> Proposal | SearchOver:
     rebuilt = _rebuild(study, axes, set(examination.space.candidates), sampler)
     asked = dict(rebuilt.ask(axes.distributions()).params)
     chosen = next(c for c in examination.admissible if axes.point(c) == asked)
-    return Proposal(chosen, f"{advice.reason}; {_remaining(examination)}", GREYBOX, dict(advice.predicted))
+    return Proposal(chosen, f"{advice.reason}; {_remaining(examination)}", GREYBOX, sampler.predicted)
 
 
 def _greybox(study: Study, examination: Examination) -> GreyBoxSampler:
@@ -190,5 +190,3 @@ def _rebuild(
             )
         )
     return rebuilt
-
-

@@ -26,7 +26,7 @@ def searched(study: Study) -> list[Trial]:
 
 
 def measured(trial: Trial) -> list[Step]:
-    """Return the steps that say something about the configuration: not void, and warming up only where nothing else was."""
+    """Return the steps that say something of the configuration: not void; warming up only where nothing else was."""
     believed = [step for step in trial.steps if step.verdict is not Verdict.VOID]
     return [step for step in believed if step.level.number >= 0] or believed
 
