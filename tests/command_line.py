@@ -47,6 +47,7 @@ TARGET: dict[str, Any] = {
     "slo": {"p99_ms": 100, "max_canary_share": 0.85, "harm_budget_requests": 3000},
     "limits": {"instance_count": 4, "max_queue_delay_microseconds": 20_000},
     "study": {
+        "sampler": "tpe",  # what these tests look at is not the proposal: a course that no model changes
         "max_trials": 2,
         "ramp_steps": 4,
         "pace": {

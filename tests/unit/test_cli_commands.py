@@ -99,7 +99,7 @@ def test_show_of_a_trial_tells_what_each_verdict_rests_on(terminal: Terminal) ->
 
 
 def test_a_trial_of_the_confirmation_shows_the_stricter_level(terminal: Terminal) -> None:
-    assert "(needs 100)" in terminal.run("show", "latest/3").out
+    assert "(needs 100)" in terminal.run("show", "latest/4").out
     assert terminal.run("show", "latest/4", "--json").answer["steps"][0]["accept_alpha"] == 0.01
 
 

@@ -37,7 +37,7 @@ def test_a_study_is_carried_to_its_promotion_and_told_on_the_way(tmp_path: Path)
 
 
 def test_a_study_that_finds_nothing_better_keeps_the_incumbent_and_ends_well(tmp_path: Path) -> None:
-    slo, study = SLO | {"max_canary_share": 0.75}, TARGET["study"] | {"max_trials": 1, "ramp_steps": 3, "minimum_gain": 10.0}
+    slo, study = SLO | {"max_canary_share": 0.75}, TARGET["study"] | {"max_trials": 1, "ramp_steps": 3}
 
     ran = Terminal().run("tune", a_target_file(tmp_path, slo=slo, study=study))
 
@@ -156,7 +156,7 @@ def test_a_database_that_comes_and_goes_does_not_end_a_study(tmp_path: Path) -> 
 
     assert ran.code == 0
     assert ran.out.startswith("PROMOTED: ")
-    assert shaky.asked > 150
+    assert shaky.asked > 200
 
 
 # -- registration --------------------------------------------------------------------------------------------
