@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from autotuner.cli.lines import trial_line
 from autotuner.domain.benefit import Standing, benefit
 from autotuner.domain.evidence import strictness
-from autotuner.domain.judgement import SLOW_SHARE_OF_ALPHA, Levels
 from autotuner.domain.hindsight import Prediction, predictions
+from autotuner.domain.judgement import SLOW_SHARE_OF_ALPHA, Levels
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
 from autotuner.domain.study import Step, Study, Trial
 from autotuner.domain.titles import KIND_TITLES, PHASE_TITLES

@@ -19,8 +19,8 @@ from autotuner.adapters.optuna_proposer.evidence import drawn, history_of, probl
 from autotuner.adapters.optuna_proposer.greybox import GreyBoxSampler
 from autotuner.adapters.simulated import already_best, small_vision
 from autotuner.batching.trials import Aim
-from autotuner.domain.judgement import Verdict
 from autotuner.domain.hindsight import RATE, predictions
+from autotuner.domain.judgement import Verdict
 from autotuner.domain.prediction import setting_of
 from autotuner.domain.selection import baseline, capacity_per_second
 from autotuner.domain.space import admissible, examine

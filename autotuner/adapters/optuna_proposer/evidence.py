@@ -14,8 +14,8 @@ import numpy as np
 from autotuner.adapters.optuna_proposer.told import measured, searched
 from autotuner.batching.trials import Aim, BatchCount, Floats, History, Measured, Problem, Tried
 from autotuner.domain.configuration import Configuration
-from autotuner.domain.judgement import Verdict
 from autotuner.domain.hindsight import RISK
+from autotuner.domain.judgement import Verdict
 from autotuner.domain.prediction import setting_of
 from autotuner.domain.ramp import ladder, production_level
 from autotuner.domain.selection import baseline
