@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Extra arguments: make demo ARGS="--keep", make test ARGS="-k rollout"
 ARGS ?=
 
-.PHONY: help setup demo test test-fast check lint types imports format docs bench bench-proposer sweep lock clean
+.PHONY: help setup demo test test-fast check lint types imports format docs bench bench-lists bench-proposer sweep lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -47,6 +47,9 @@ docs: setup ## Draw the state diagrams of docs/architecture.md anew from the cod
 
 bench: setup ## Print error rates and sample sizes of the verdict, and how fast the proposer is, beside their targets
 	@$(BIN)/python -m tests.benchmarks $(or $(ARGS),verdict proposer)
+
+bench-lists: setup ## Measure lists over REST on a million trials with twenty clients
+	@$(BIN)/python -m tests.benchmarks.lists $(ARGS)
 
 bench-proposer: setup ## Let the proposers compete on simulated servers
 	@$(BIN)/autotuner bench $(ARGS)

@@ -196,6 +196,9 @@ class Catalogue(Protocol):
     def studies(self, wanted: StudyFilter, window: Window) -> Page[StudySummary]:
         """Return studies, newest first."""
 
+    def study_id(self, name: str) -> str:
+        """Return the id of a study. Raises NotFound. The name `latest` means the newest one."""
+
     def standing(self, study_id: str) -> StudyStanding:
         """Return a study without its trials. Raises NotFound. The name `latest` means the newest one."""
 

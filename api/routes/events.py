@@ -71,8 +71,8 @@ async def events(
     """Stream server-sent events until the study has ended; reconnect with `Last-Event-ID`."""
     seats: Seats = request.app.state.seats
     seats.check()
-    known = await run_in_threadpool(app.catalogue.standing, study_id)
-    stream = Stream(app.catalogue, known.summary.id, last_event_id or 0, asyncio.sleep)
+    known = await run_in_threadpool(app.catalogue.study_id, study_id)
+    stream = Stream(app.catalogue, known, last_event_id or 0, asyncio.sleep)
     return StreamingResponse(_seated(seats, stream), media_type="text/event-stream")
 
 

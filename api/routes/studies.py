@@ -104,7 +104,7 @@ def read(app: App, study_id: StudyId) -> StudyAnswer:
 )
 def journal(app: App, study_id: StudyId, asked: Annotated[Paged, Query()]) -> Page[ProgressAnswer]:
     """Return a study's journal in order: every decision and outcome with its reason."""
-    known = app.catalogue.standing(study_id).summary.id
+    known = app.catalogue.study_id(study_id)
     name = f"journal of {known}"
     here = window(name, "i", asked)
     after = 0 if here.after is None else int(str(here.after[0]))

@@ -72,7 +72,7 @@ def list_trials(app: App, asked: Annotated[TrialsAsked, Query()]) -> Page[TrialI
 )
 def list_of_study(app: App, study_id: StudyId, asked: Annotated[Sorted, Query()]) -> Page[TrialItem]:
     """Return the trials of one study, newest first unless asked otherwise."""
-    wanted = TrialFilter(study=app.catalogue.standing(study_id).summary.id)
+    wanted = TrialFilter(study=app.catalogue.study_id(study_id))
     return _page(app.catalogue, wanted, asked)
 
 

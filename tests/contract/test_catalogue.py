@@ -136,6 +136,7 @@ def test_a_study_stands_as_its_records_say(backend: Backend) -> None:
     standing = backend.catalogue.standing(study.id)
 
     assert standing == backend.catalogue.standing("latest")
+    assert backend.catalogue.study_id("latest") == backend.catalogue.study_id(study.id) == study.id
     assert (standing.plan, standing.actor, standing.wish, standing.sequence) == (
         study.plan,
         study.actor,
@@ -154,6 +155,8 @@ def test_a_study_stands_as_its_records_say(backend: Backend) -> None:
 @pytest.mark.parametrize(
     "ask",
     [
+        lambda catalogue: catalogue.study_id("nobody"),
+        lambda catalogue: catalogue.study_id("latest"),
         lambda catalogue: catalogue.standing("nobody"),
         lambda catalogue: catalogue.standing("latest"),
         lambda catalogue: catalogue.evidence("nobody", 0),

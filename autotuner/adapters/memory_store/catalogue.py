@@ -60,6 +60,11 @@ class MemoryCatalogue:
         page = _page(rows, key, window, descending=True)
         return Page(tuple(summarise(row.study) for row in page.items), page.mark)
 
+    def study_id(self, name: str) -> str:
+        """Return the id of a study; see `catalogue.Catalogue`."""
+        with self._memory.lock:
+            return self._row(name).study.id
+
     def standing(self, study_id: str) -> StudyStanding:
         """Return a study without its trials; see `catalogue.Catalogue`."""
         with self._memory.lock:

@@ -102,6 +102,14 @@ class PostgresCatalogue:
             rows, mark = _rows(connection, query, keys, window, descending=True)
         return Page(tuple(_summary(row) for row in rows), mark)
 
+    def study_id(self, name: str) -> str:
+        """Return the id of a study; see `catalogue.Catalogue`."""
+        with transaction(self._engine) as connection:
+            found: str | None = connection.scalar(_one_study(select(studies.c.id), name))
+        if found is None:
+            raise NotFound("study", name)
+        return found
+
     def standing(self, study_id: str) -> StudyStanding:
         """Return a study without its trials; see `catalogue.Catalogue`."""
         harm = select(func.coalesce(func.sum(trials.c.harm_requests), 0.0)).where(
