@@ -42,8 +42,9 @@ format: setup ## Rewrite the code in the house format
 	@$(BIN)/ruff check --fix-only --exit-zero --quiet .
 	@$(BIN)/ruff format .
 
-docs: setup ## Draw the state diagrams of docs/architecture.md anew from the code
+docs: setup ## Draw the diagrams of docs/architecture.md and the plots of docs/proposer.md anew from the code
 	@$(BIN)/python -m scripts.state_diagram
+	@$(BIN)/python -m scripts.proposer_page
 
 bench: setup ## Print error rates and sample sizes of the verdict, and how fast the proposer is, beside their targets
 	@$(BIN)/python -m tests.benchmarks $(or $(ARGS),verdict proposer)

@@ -57,12 +57,11 @@ class Chart:
     logarithmic: bool = False
     """Of the vertical axis."""
 
+    vertical: tuple[float, float] | None = None
+    """The vertical axis' ends, so that several charts can be compared; None: what the points need."""
+
     square: bool = False
     """Whether both axes have the same scale, so that equal values lie on the diagonal."""
-
-    def highest(self) -> float:
-        """Return the largest y."""
-        return max(y for one in self.series for _, y in one.points)
 
 
 def drawn(chart: Chart, size: Size) -> Markup:
@@ -92,6 +91,8 @@ def _scales(chart: Chart, size: Size) -> tuple[svg.Scale, svg.Scale]:
     if chart.square:
         both = svg.around([*across, *up], size.left, right)
         return both, svg.Scale(both.low, both.high, bottom, size.top)
+    if chart.vertical is not None:
+        return svg.around(across, size.left, right), svg.Scale(*chart.vertical, bottom, size.top)
     scale = svg.around_logarithmic if chart.logarithmic else svg.around
     return svg.around(across, size.left, right), scale(up, bottom, size.top)
 

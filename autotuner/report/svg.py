@@ -103,6 +103,12 @@ def document(name: str, width: float, height: float, title: str, description: st
     ).format(width, height, name, name, name, title, name, description, body)
 
 
+def standalone(picture: Markup, style: str) -> str:
+    """Return a picture of `document` as a file of its own; style: what its classes look like."""
+    opening, rest = str(picture).split(">", 1)
+    return f'{opening} xmlns="http://www.w3.org/2000/svg"><style>{style}</style>{rest}'
+
+
 def joined(parts: Iterable[Markup]) -> Markup:
     """Return all parts one after the other."""
     return Markup("").join(parts)
