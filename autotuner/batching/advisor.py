@@ -16,11 +16,11 @@ import numpy as np
 from autotuner.batching.forecast import Forecast, Forecaster, with_risk
 from autotuner.batching.trials import Advice, Aim, History, Problem, Setting, Tried
 
-RISK_A_STUDY = 0.25
+RISK_A_STUDY = 0.35
 """Sum of the probabilities of a violation that a study may accept."""
 
 RISK_A_TRIAL = 0.05
-LAST_RISK = 0.10
+LAST_RISK = 0.15
 """What a trial may risk at most, and what one may when nothing less risky promises anything."""
 
 LIMIT = 1.01
@@ -56,10 +56,13 @@ MOST_DOUBT = 0.6
 HOPED_GAIN = 0.03
 """What it is to lead to: settings that violate with no more than this probability and promise that much."""
 
+DOUBTFUL_MISFIT = 0.06
+"""Misfit, as a standard deviation of log p99, above which another window of the incumbent is worth its time."""
+
 MOST_REPEATS = 3
 """How often the incumbent is measured at most."""
 
-RESORT_RISK = 0.25
+RESORT_RISK = 0.33
 RESORT_GAIN = 0.1
 """What the last resort may risk, and must promise: the guard ends it after a dozen slow requests."""
 
@@ -155,16 +158,13 @@ class _Search:
         stone = self._stone(forecasts, best)
         if stone is not None:
             return self._said(stone, best, "a safe step towards a better setting that is not safe yet")
-        repeats = sum(1 for trial in self.history if trial.setting == self.problem.incumbent)
-        if repeats < MOST_REPEATS and self._hoped(forecasts, best):
-            return Advice(
-                self.problem.incumbent,
-                "the incumbent once more: better settings are in sight, but too little is known to try any safely",
-                highest_rate=self.problem.rates[0],
-            )
+        if self._worth_repeating() and self._hoped(forecasts, best):
+            return self._again("better settings are in sight, and its last window told too little")
         resort = self._resort(forecasts, best, left)
         if resort is not None:
             return self._said(resort, best, "nothing else is left to learn from, and much to gain")
+        if len(self.history) == 1 and self._hoped(forecasts, best):
+            return self._again("better settings are in sight, but too little is known to try any safely")
         why = f"nothing safe promises more than {LEAST_GAIN:.1%}"
         return Advice(None, f"{why}: {len(safe)} of {len(forecasts)} promising settings are safe")
 
@@ -264,6 +264,19 @@ class _Search:
         return [
             f for f in forecasts if f.violation(ceiling) <= MOST_DOUBT and self._gain(f, best) > HOPED_GAIN
         ]
+
+    def _again(self, why: str) -> Advice:
+        return Advice(
+            self.problem.incumbent, f"the incumbent once more: {why}", highest_rate=self.problem.rates[0]
+        )
+
+    def _worth_repeating(self) -> bool:
+        """Whether one more window of the incumbent would tell much: it was not accepted, or not foreseen."""
+        windows = [trial for trial in self.history if trial.setting == self.problem.incumbent]
+        doubtful = (
+            not _held(windows[-1], self.problem) or self.forecaster.correction.variance > DOUBTFUL_MISFIT**2
+        )
+        return doubtful and len(windows) < MOST_REPEATS
 
     def _resort(self, forecasts: list[Forecast], best: float, left: float) -> Forecast | None:
         """The least risky clear gain, where the study would end on the incumbent."""

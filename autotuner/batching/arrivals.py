@@ -20,7 +20,8 @@ REQUESTS_PER_BIN = 2.0
 
 MAX_SCALES = 16
 STRETCH_SECONDS = 10.0
-"""Length of the stretches that are drawn from a recording and put together."""
+STRETCHES = 16
+"""Longest stretch that is drawn from a recording, and how many a window is put together of at least."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ def draw(intensity: Intensity, rate_per_second: float, count: int, rng: np.rando
     Within a stretch the rate changes as recorded and arrivals are independent: an inhomogeneous Poisson process.
     """
     bins = len(intensity.relative)
-    stretch = max(1, min(bins, round(STRETCH_SECONDS / intensity.bin_seconds)))
+    seconds = min(STRETCH_SECONDS, count / rate_per_second / STRETCHES)
+    stretch = max(1, min(bins, round(seconds / intensity.bin_seconds)))
     needed = int(np.ceil(1.2 * count / rate_per_second / intensity.bin_seconds / stretch)) + 2
     starts = rng.integers(bins, size=needed)
     index = (starts[:, None] + np.arange(stretch)[None, :]).ravel() % bins
