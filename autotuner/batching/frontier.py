@@ -253,12 +253,14 @@ def frontier(question: Question, found: Sequence[Climb]) -> tuple[Point, ...]:
     return tuple(points)
 
 
-def knee(points: Sequence[Point]) -> Point | None:
+def knee(points: Sequence[Point], ceiling_seconds: float) -> Point | None:
     """Return the point after which more throughput costs p99 much faster; None where the curve has no bend.
 
     The one furthest below the line through both ends of log p99 over the rate (Satopää and others 2011, "Finding a
-    Kneedle in a haystack").
+    Kneedle in a haystack"). What lies beyond the first point above the ceiling does not matter to anybody.
     """
+    broken = next((i for i, point in enumerate(points) if point.p99_seconds > ceiling_seconds), len(points))
+    points = points[: broken + 1]
     if len(points) < 3:
         return None
     rate = np.array([point.rate_per_second for point in points])

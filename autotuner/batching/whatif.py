@@ -100,7 +100,7 @@ def answer(question: Question, found: Sequence[Climb]) -> Answer:
         question,
         tuple(found),
         points,
-        knee(points),
+        knee(points, question.ceiling_seconds),
         {role: Standing(climb, looker.capacity(climb)) for role, climb in chosen.items()},
         tuple(_at_rate(question, found, chosen, share) for share in SENSITIVITY),
         _patterns(question, found, {role: climb.setting for role, climb in chosen.items()}),

@@ -182,12 +182,20 @@ def test_the_knee_is_where_a_hockey_stick_bends() -> None:
     heights = [0.02, 0.021, 0.022, 0.023, 0.08, 0.3]
     points = [Point(100.0 * (i + 1), p99, a_setting()) for i, p99 in enumerate(heights)]
 
-    assert knee(points) == points[3]
+    assert knee(points, 1.0) == points[3]
+
+
+def test_a_bend_beyond_the_ceiling_is_no_knee() -> None:
+    heights = [0.02, 0.021, 0.04, 0.07, 0.075, 0.08, 0.9]
+    points = [Point(100.0 * (i + 1), p99, a_setting()) for i, p99 in enumerate(heights)]
+
+    assert knee(points, 1.0) == points[5]
+    assert knee(points, 0.05) == points[1]
 
 
 @pytest.mark.parametrize("heights", [[0.02], [0.02, 0.04], [0.02, 0.05, 0.08, 0.09]])
 def test_what_has_no_bend_upwards_has_no_knee(heights: list[float]) -> None:
-    assert knee([Point(100.0 * (i + 1), p99, a_setting()) for i, p99 in enumerate(heights)]) is None
+    assert knee([Point(100.0 * (i + 1), p99, a_setting()) for i, p99 in enumerate(heights)], 1.0) is None
 
 
 # -- the best

@@ -156,6 +156,9 @@ def test_the_number_of_processes_changes_nothing(cache: Path) -> None:
 class Stray:
     """Proposes what is no candidate."""
 
+    def begin(self, problem: Problem) -> Advice:
+        return Advice(problem.incumbent, "the incumbent first")
+
     def propose(self, problem: Problem, history: History) -> Advice:
         return Advice(Setting(0.0, (3,), 1, 4), "a mistake")
 
@@ -165,6 +168,9 @@ class Stray:
 
 class Content:
     """Is content with the incumbent."""
+
+    def begin(self, problem: Problem) -> Advice:
+        return Advice(problem.incumbent, "the incumbent first")
 
     def propose(self, problem: Problem, history: History) -> Advice:
         return Advice(None, "nothing is worth a trial")
