@@ -15,7 +15,7 @@ from api.context import Context, Surroundings
 from api.description import describe
 from api.guard import Gate, Guard, Known
 from api.limits import Limiter
-from api.routes import audit, budgets, events, health, promotions, studies, targets, trials
+from api.routes import audit, budgets, events, health, promotions, schedules, studies, targets, trials
 from api.scopes import RULES, RuleBook
 from api.validation import on_http_error, on_invalid_request
 from autotuner import __version__
@@ -32,6 +32,7 @@ ROUTERS = (
     events.router,
     trials.router,
     promotions.router,
+    schedules.router,
     audit.router,
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Header, Path
@@ -19,7 +19,7 @@ LARGEST_NUMBER = 1_000_000
 def _sane(instant: datetime) -> datetime:
     if not 1970 <= instant.year <= 9000:
         raise ValueError("an instant of the years 1970 to 9000 with its zone")
-    return instant
+    return instant.astimezone(UTC)
 
 
 TargetName = Annotated[

@@ -17,6 +17,7 @@ from autotuner.adapters.postgres import (
     Engine,
     PostgresCatalogue,
     PostgresLeases,
+    PostgresNights,
     PostgresRegistry,
     PostgresStore,
     PostgresTokens,
@@ -89,6 +90,7 @@ def over_postgres(engine: Engine) -> Callable[[Application], Application]:
             store=PostgresStore(engine),
             registry=PostgresRegistry(engine),
             catalogue=PostgresCatalogue(engine),
+            nights=PostgresNights(engine),
             tokens=PostgresTokens(engine),
             leases=PostgresLeases(engine),
         )

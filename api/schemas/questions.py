@@ -163,6 +163,13 @@ class TrialsAsked(TrialsOf, Sorted):
     """Which trials, sorted how."""
 
 
+class NightsAsked(Question):
+    """Which nights."""
+
+    target: Target = None
+    limit: int = Field(50, ge=1, le=MOST, description="Nights at most, the newest ones.", examples=[50])
+
+
 class AuditAsked(Paged):
     """Which audit records."""
 

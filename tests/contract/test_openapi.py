@@ -38,7 +38,7 @@ from tests.studies import TTL, a_rich_study, append
 EXAMPLES = 10
 """Requests of each route, scope and mode."""
 
-KNOWN = {"name": "vision", "study_id": "latest", "number": 0}
+KNOWN = {"name": "vision", "study_id": "latest", "number": 1}
 """What is there to be asked for; chance would find none of it."""
 
 CHECKS = [
