@@ -8,19 +8,20 @@ the database will not take, holds up none of the others.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import JSON, Connection, Engine, Text, bindparam, cast, func, select, update
+from sqlalchemy import JSON, Connection, Engine, Text, bindparam, cast, func, select, text, update
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from autotuner.adapters.postgres.audit_log import add_lines
 from autotuner.adapters.postgres.engine import transaction
 from autotuner.adapters.postgres.outbox import add_notices
 from autotuner.adapters.postgres.projections import changed_steps, changed_trials
-from autotuner.adapters.postgres.tables import journal, leases, steps, studies, trials
+from autotuner.adapters.postgres.tables import leases, steps, studies, trials
 from autotuner.bookkeeping.audit import AuditLine, step_lines
 from autotuner.bookkeeping.rules import check_grant, check_sequence, plain
 from autotuner.domain.notices import Notice, notices_of
@@ -136,7 +137,29 @@ Both stay locked until the commit: whoever takes a lease over afterwards reads w
 locks leases in the order of their targets, so that nobody waits for one another in a circle.
 """
 
-ENTRY = journal.insert()
+ENTRIES = text(
+    """
+    INSERT INTO journal (study_id, sequence, kind, at, actor, reason, observed, action, state)
+    SELECT study_id, sequence, kind, at, actor, reason, CAST(observed AS json), CAST(action AS json), state
+    FROM unnest(
+        CAST(:study_id AS text[]), CAST(:sequence AS bigint[]), CAST(:kind AS text[]),
+        CAST(:at AS timestamptz[]), CAST(:actor AS text[]), CAST(:reason AS text[]),
+        CAST(:observed AS text[]), CAST(:action AS text[]), CAST(:state AS text[])
+    ) AS given(study_id, sequence, kind, at, actor, reason, observed, action, state)
+    """
+)
+"""Many entries in one statement, an array a column: that costs hardly more than one entry."""
+
+LOOKS = text(
+    """
+    UPDATE studies SET sequence = given.sequence, "window" = CAST(given.open_window AS json)
+    FROM unnest(
+        CAST(:study_id AS text[]), CAST(:sequence AS bigint[]), CAST(:open_window AS text[])
+    ) AS given(study_id, sequence, open_window)
+    WHERE studies.id = given.study_id
+    """
+)
+"""What a look changes that leads to nothing yet: the number of the newest entry, and the open window."""
 
 
 def _unrefused(connection: Connection, batch: Sequence[_Writing]) -> list[_Writing]:
@@ -170,9 +193,10 @@ def _check(connection: Connection, writing: _Writing, row: Any, sequences: Mappi
 
 
 def _write_all(connection: Connection, batch: Sequence[_Writing]) -> None:
-    connection.execute(ENTRY, [{"study_id": each.after.id, **_entry_row(each.entry)} for each in batch])
+    connection.execute(ENTRIES, _arrays([_entry_row(each) for each in batch]))
     looks = [each for each in batch if each.head is None]
-    _update(connection, LOOK, [_look_values(each) for each in looks])
+    if looks:
+        connection.execute(LOOKS, _arrays([_look_row(each) for each in looks]))
     _update(connection, HARM, [_harm_values(each) for each in looks if each.harmed])
     for each in batch:
         if each.head is not None:
@@ -198,13 +222,6 @@ def _json(name: str) -> Any:
     return cast(bindparam(name, type_=Text), JSON)
 
 
-LOOK = (
-    update(studies)
-    .where(studies.c.id == bindparam("study"))
-    .values(sequence=bindparam("to_sequence"), window=_json("to_window"))
-)
-"""What a look changes that leads to nothing yet: the number of the newest entry, and the open window."""
-
 HARM = (
     update(trials)
     .where(trials.c.study_id == bindparam("study"), trials.c.number == bindparam("trial"))
@@ -224,6 +241,19 @@ STEP = (
         **{name: bindparam(f"to_{name}", type_=studies.c[name].type) for name in HEAD},
     )
 )
+
+
+def _arrays(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return rows, at least one, as an array a column."""
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _look_row(writing: _Writing) -> dict[str, Any]:
+    return {
+        "study_id": writing.after.id,
+        "sequence": writing.entry.sequence,
+        "open_window": writing.window,
+    }
 
 
 def _look_values(writing: _Writing) -> dict[str, Any]:
@@ -254,17 +284,23 @@ def state_columns(study: Study) -> dict[str, Any]:
     }
 
 
-def _entry_row(entry: JournalEntry) -> dict[str, Any]:
+def _entry_row(writing: _Writing) -> dict[str, Any]:
+    entry = writing.entry
     return {
+        "study_id": writing.after.id,
         "sequence": entry.sequence,
         "kind": entry.kind,
         "at": entry.at,
-        "observed": entry.observed,
-        "action": entry.action,
-        "reason": entry.reason,
         "actor": entry.actor,
+        "reason": entry.reason,
+        "observed": _json_text(entry.observed),
+        "action": None if entry.action is None else _json_text(entry.action),
         "state": entry.state,
     }
+
+
+def _json_text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, allow_nan=False)
 
 
 def upsert(table: Any, row: Any) -> Any:
