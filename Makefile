@@ -46,8 +46,8 @@ docs: setup ## Draw the diagrams of docs/architecture.md and the plots of docs/p
 	@$(BIN)/python -m scripts.state_diagram
 	@$(BIN)/python -m scripts.proposer_page
 
-bench: setup ## Print error rates and sample sizes of the verdict, and how fast the proposer is, beside their targets
-	@$(BIN)/python -m tests.benchmarks $(or $(ARGS),verdict proposer)
+bench: setup ## Print figures beside their targets: the verdict, the proposer, how late ticks are, nights in which all is killed
+	@$(BIN)/python -m tests.benchmarks $(or $(ARGS),verdict proposer throughput nights)
 
 bench-lists: setup ## Measure lists over REST on a million trials with twenty clients
 	@$(BIN)/python -m tests.benchmarks.lists $(ARGS)
