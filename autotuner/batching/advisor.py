@@ -7,6 +7,7 @@ they disturb one another, the mildest setting that would show it. Nothing safe p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -58,6 +59,12 @@ HOPED_GAIN = 0.03
 
 DOUBTFUL_MISFIT = 0.06
 """Misfit, as a standard deviation of log p99, above which another window of the incumbent is worth its time."""
+
+MOST_LEADERS = 6
+"""Tried settings that are looked at again: the best, and the latest."""
+
+MOST_RATED = 1200
+"""Settings that are all looked at roughly; of more, every so-manieth delay first, then those beside the promising."""
 
 MOST_REPEATS = 3
 """How often the incumbent is measured at most."""
@@ -117,6 +124,14 @@ def _held(trial: Tried, problem: Problem) -> bool:
         and first.accepted
         and (first.p99_seconds is None or first.p99_seconds <= problem.ceiling_seconds)
     )
+
+
+def _reached(trial: Tried, problem: Problem) -> float:
+    """What the trial itself shows of the aim: inferences per device second, or the highest accepted rate."""
+    if problem.aim is Aim.CAPACITY:
+        return max((level.rate_per_second for level in trial.levels if level.accepted), default=0.0)
+    busy = trial.levels[0].busy_seconds_per_inference if trial.levels else None
+    return 1.0 / busy if busy else 0.0
 
 
 def _measured_value(trial: Tried, problem: Problem, forecast: Forecast) -> float:
@@ -190,25 +205,53 @@ class _Search:
         share_of_band = SHORTLIST[self.problem.aim]
         if max(trial.setting.instances for trial in self.history) == 1:
             left = tuple(s for s in left if s.instances <= self.problem.incumbent.instances + 1)
-        if self.problem.aim is Aim.CAPACITY:
-            delays = sorted({s.delay_seconds for s in left})
-            coarse = set(delays[::DELAY_STRIDE])
-            left = tuple(s for s in left if s.delay_seconds in coarse)
+        coarse = self._thinned(left)
+        rated = self._rated(coarse)
+        kept = self._picked(rated, share_of_band)
+        if len(coarse) < len(left) and self.problem.aim is Aim.EFFICIENCY:
+            rated += self._rated(tuple(self._beside(kept, left) - set(coarse)))
+            kept = self._picked(rated, share_of_band)
+        return list(dict.fromkeys([*kept, *self._mildest(left)]))
+
+    def _thinned(self, left: tuple[Setting, ...]) -> tuple[Setting, ...]:
+        """Settings with every so-manieth delay only, where there are too many or the delay is nearly inert."""
+        stride = DELAY_STRIDE if self.problem.aim is Aim.CAPACITY else math.ceil(len(left) / MOST_RATED)
+        kept = set(sorted({s.delay_seconds for s in left})[::stride])
+        return tuple(s for s in left if s.delay_seconds in kept)
+
+    def _beside(self, kept: Sequence[Setting], left: Sequence[Setting]) -> set[Setting]:
+        """Settings that differ from one of `kept` in the delay alone, and little."""
+        delays = sorted({s.delay_seconds for s in left})
+        place = {delay: number for number, delay in enumerate(delays)}
+        wanted = {
+            (replace(s, delay_seconds=delays[n]))
+            for s in kept
+            for n in range(max(0, place[s.delay_seconds] - 2), min(len(delays), place[s.delay_seconds] + 3))
+        }
+        return wanted & set(left)
+
+    def _rated(
+        self, settings: tuple[Setting, ...]
+    ) -> list[tuple[float, tuple[int, int, int], Setting, float]]:
+        """Each setting with minus its rough value, its complexity and its rough p99 over the ceiling."""
         ceiling = self.problem.ceiling_seconds
-        rated = sorted(
-            (
-                (-round(value - INSTANCE_COST * s.instances, 4), s.complexity(), s, p99 / ceiling)
-                for s, (p99, value) in zip(left, self.forecaster.rough(left), strict=True)
-            )
-        )
+        return [
+            (-round(value - INSTANCE_COST * s.instances, 4), s.complexity(), s, p99 / ceiling)
+            for s, (p99, value) in zip(settings, self.forecaster.rough(settings), strict=True)
+        ]
+
+    def _picked(
+        self, rated: list[tuple[float, tuple[int, int, int], Setting, float]], share_of_band: int
+    ) -> list[Setting]:
         tried = {trial.setting.instances for trial in self.history}
         kept: list[Setting] = []
+        ordered = sorted(rated)
         for low, high in pairwise((0.0, *BANDS)):
-            inside = [(value, s, share) for value, _, s, share in rated if low < share <= high]
+            inside = [(value, s, share) for value, _, s, share in ordered if low < share <= high]
             known = _unlike([one for one in inside if one[1].instances in tried])
             other = _unlike([one for one in inside if one[1].instances not in tried])
             kept += [*known[:share_of_band], *other[:share_of_band]]
-        return list(dict.fromkeys([*kept, *self._mildest(left)]))
+        return kept
 
     def _mildest(self, left: Sequence[Setting]) -> list[Setting]:
         """Settings of one instance more than any tried one, without a long delay: candidates for the probe."""
@@ -221,7 +264,8 @@ class _Search:
     def _best_so_far(self) -> float:
         """The best value of a tried setting that held, by forecast, so that both sides err alike."""
         held = [t for t in self.history if _held(t, self.problem) or t.setting == self.problem.incumbent]
-        return max((self.forecaster.forecast(t.setting).value for t in held), default=-np.inf)
+        ordered = sorted(held, key=lambda trial: -_reached(trial, self.problem))[:MOST_LEADERS]
+        return max((self.forecaster.forecast(t.setting).value for t in ordered), default=-np.inf)
 
     def _risk(self, forecast: Forecast) -> float:
         return forecast.violation(LIMIT * self.problem.ceiling_seconds)
@@ -299,7 +343,8 @@ class _Search:
             return None
         goal = max(hoped, key=lambda f: self._rank(f, best)).features
         tried = min(
-            float(np.sum((self.forecaster.forecast(t.setting).features - goal) ** 2)) for t in self.history
+            float(np.sum((self.forecaster.forecast(t.setting).features - goal) ** 2))
+            for t in self.history[-MOST_LEADERS:]
         )
         safe = [f for f in forecasts if self._risk(f) <= STONE_RISK and self._mild(f)]
         nearer = [(float(np.sum((f.features - goal) ** 2)), f) for f in safe]
