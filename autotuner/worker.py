@@ -340,7 +340,12 @@ class Worker:
         result = ticked.result
         if isinstance(result, Tick):
             course.failing_since, course.failures, course.retreated = None, 0, False
-            self._plan(course, self.clock.now() + result.look_after)
+            if result.ended:
+                # Not to be ticked again until a look around would say otherwise.
+                del self._courses[ticked.study_id]
+                self._unfinished = max(0, self._unfinished - 1)
+            else:
+                self._plan(course, self.clock.now() + result.look_after)
             if self.told is not None:
                 self.told(ticked.study_id, result)
         elif isinstance(result, Conflict):

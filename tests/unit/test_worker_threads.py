@@ -41,6 +41,7 @@ class Studies:
         self.dismissed: list[str] = []
         self.retreats: list[str] = []
         self.away = False
+        self.ending: set[str] = set()
         self.holder = "me"
         self._lock = threading.Lock()
 
@@ -84,6 +85,9 @@ class Studies:
         with self._lock:
             self.at_once -= 1
             self.ticks[study_id] += 1
+        if study_id in self.ending:
+            self.names.remove(study_id)
+            return Tick("over", timedelta(0), ended=True)
         return Tick("fine", SOON)
 
 
@@ -220,6 +224,14 @@ def test_a_worker_that_leaves_gives_its_leases_back_and_says_so(pool: ThreadPool
     worker.leave()
 
     assert (studies.holders, studies.dismissed) == ({}, ["me"])
+
+
+def test_a_study_that_has_ended_is_ticked_no_more(pool: ThreadPoolExecutor) -> None:
+    studies = Studies("a", "ends")
+    studies.ending = {"ends"}
+    run_until(a_worker(studies, pool), studies, {"a": 100, "ends": 1})
+
+    assert studies.ticks["ends"] == 1
 
 
 def test_a_worker_with_threads_ends_when_nothing_is_unfinished(pool: ThreadPoolExecutor) -> None:
