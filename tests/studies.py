@@ -8,10 +8,11 @@ from typing import Any
 
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Counts, Judgement, Verdict
-from autotuner.domain.measurement import Latency, ServerUse
+from autotuner.domain.measurement import BatchTiming, Latency, ServerUse
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import (
     Action,
+    Arrived,
     Increment,
     Incumbent,
     Level,
@@ -36,7 +37,10 @@ from tests.builders import REPLICAS, a_budget, a_configuration, a_plan, a_sample
 AWKWARD = 0.1 + 0.2
 """A float whose shortest spelling has 17 digits."""
 
-INCREMENTS = (Increment(100, (100, 90, 3, 0), 0, 0.25, 100), Increment(7, (), 1, None, None))
+INCREMENTS = (
+    Increment(100, (100, 90, 3, 0), 0, 0.25, 100, Arrived(AWKWARD, 101)),
+    Increment(7, (), 1, None, None),
+)
 
 
 def a_judgement(**changes: Any) -> Judgement:
@@ -74,6 +78,8 @@ def a_step(number: int = 0, **changes: Any) -> Step:
         "judgement": a_judgement(),
         "compute_error": 1e-5,
         "increments": INCREMENTS,
+        "batches": (BatchTiming(1, 3, 0.036), BatchTiming(4, 320, AWKWARD)),
+        "arrived": (Arrived(1.000001, 93), Arrived(5.0, 0)),
     }
     return Step(**{**fields, **changes})
 

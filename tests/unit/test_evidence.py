@@ -25,7 +25,7 @@ from autotuner.domain.evidence import (
 )
 from autotuner.domain.judgement import SCREENING, STRICT, Counts, Verdict
 from autotuner.domain.measurement import Sample
-from autotuner.domain.study import Increment, Level, OpenWindow, Study, Trial, TrialKind, TrialState
+from autotuner.domain.study import Arrived, Increment, Level, OpenWindow, Study, Trial, TrialKind, TrialState
 from tests.builders import a_gateway_count, a_sample, a_server_count, at
 from tests.searches import a_judgement
 from tests.sightings import a_stage, a_window, begun, seeing, under_way
@@ -116,6 +116,14 @@ def test_each_look_keeps_what_came_since_the_last() -> None:
     assert [i.inferences for i in second.increments] == [30, 20]
     assert [i.compute_seconds for i in second.increments] == pytest.approx([0.009 * 7, 0.009 * 5])
     assert second.harm_requests == pytest.approx(3 - 0.5)
+
+
+def test_each_look_keeps_what_was_sent_unless_the_plan_does_without() -> None:
+    trial = measuring()
+    study = under_way(trial)
+    without = replace(study, plan=replace(study.plan, keeps_batches=False))
+    both = [looked(each, trial, a_window(), a_sample(3, 1030)) for each in (study, without)]
+    assert [window.increments[0].arrived for window in both] == [Arrived(1.0, 30), None]
 
 
 def test_samples_are_kept_only_as_long_as_a_request_may_be_overdue() -> None:
@@ -227,16 +235,27 @@ def test_what_cannot_be_read_is_named(changes: dict[str, Any], words: str) -> No
 # -- steps -----------------------------------------------------------------------------------------------------
 
 
-def a_closed(kind: TrialKind, used_gb: float, **changes: Any) -> Any:
+def a_closed(
+    kind: TrialKind,
+    used_gb: float,
+    arrived: tuple[Arrived, ...] = (),
+    *,
+    keeps_batches: bool = True,
+    **changes: Any,
+) -> Any:
     trial = measuring(kind, **changes)
     sample = a_sample(12, 1300)
     cramped = a_server_count(1300, memory_used_bytes=used_gb * 1e9)
     sample = replace(sample, servers={**sample.servers, "canary": cramped})
     increments = (Increment(300, (0,), 0, 0.5, 300),)
+    if arrived:
+        increments = tuple(replace(increments[0], arrived=look) for look in arrived)
     counts = Counts(300, 0, 0, 0)
     evidence = Evidence(counts, counts, None)
     window = a_window(increments=increments, harm_requests=1.5)
-    return closed_step(under_way(trial), trial, window, sample, evidence, a_judgement(Verdict.ACCEPT))
+    study = under_way(trial)
+    study = replace(study, plan=replace(study.plan, keeps_batches=keeps_batches))
+    return closed_step(study, trial, window, sample, evidence, a_judgement(Verdict.ACCEPT))
 
 
 def test_a_step_says_what_was_measured() -> None:
@@ -248,6 +267,20 @@ def test_a_step_says_what_was_measured() -> None:
     assert len(step.increments) == 1
     assert a_closed(TrialKind.CANDIDATE, 1.0).increments == ()
     assert a_closed(TrialKind.WATCH, 1.0, replicas=("stable-0", "stable-1")).use is None
+
+
+def test_a_step_keeps_batches_and_arrivals_of_what_was_under_test() -> None:
+    looks = (Arrived(1.0, 30), Arrived(2.0, 70))
+    step = a_closed(TrialKind.CANDIDATE, 1.0, arrived=looks)
+    assert step.arrived == looks
+    assert [(batch.size, batch.executions) for batch in step.batches] == [(4, 75)]
+    several = a_closed(TrialKind.WATCH, 1.0, replicas=("stable-0", "stable-1"), arrived=looks)
+    assert (several.batches, several.arrived) == ((), looks)
+
+
+def test_a_step_of_a_plan_that_does_without_keeps_neither() -> None:
+    step = a_closed(TrialKind.BASELINE, 1.0, keeps_batches=False)
+    assert (step.batches, step.arrived) == ((), ())
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,22 @@ def test_batch_statistics_that_began_anew_tell_nothing() -> None:
     assert Window(first, other).use("canary").compute_seconds_per_inference is None
 
 
+def test_batches_of_a_window_are_what_was_added_to_each_size() -> None:
+    then = (BatchTiming(4, 10, 0.2), BatchTiming(1, 5, 0.05))
+    now = (BatchTiming(8, 3, 0.09), BatchTiming(4, 12, 0.25), BatchTiming(1, 5, 0.05))
+    ran = Window(sample_of(batches=then), sample_of(batches=now)).batches("canary")
+    assert [(batch.size, batch.executions) for batch in ran] == [(4, 2), (8, 3)]
+    assert [batch.compute_seconds for batch in ran] == pytest.approx([0.05, 0.09])
+
+
+@pytest.mark.parametrize("now", [(), (BatchTiming(4, 9, 0.1),), (BatchTiming(8, 500, 9.0),)])
+def test_batches_of_a_window_in_which_the_model_was_loaded_again_are_unknown(
+    now: tuple[BatchTiming, ...],
+) -> None:
+    then = (BatchTiming(4, 10, 0.2),)
+    assert Window(sample_of(batches=then), sample_of(batches=now)).batches("canary") == ()
+
+
 def test_the_fastest_batch_is_that_of_the_smallest_size_that_ran() -> None:
     batches = (BatchTiming(1, 0, 0.0), BatchTiming(2, 4, 0.08), BatchTiming(8, 1, 0.01))
     use = Window(sample_of(), sample_of(batches=batches)).use("canary")

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 
 from autotuner.adapters.optuna_proposer import OptunaProposer, seed_of, value, violation
+from autotuner.batching import advisor
+from autotuner.batching.trials import Advice
+from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Verdict
-from autotuner.domain.space import admissible
-from autotuner.domain.study import Level, Proposal, SearchOver, Study
+from autotuner.domain.prediction import setting_of
+from autotuner.domain.space import Exclusion, admissible, examine
+from autotuner.domain.study import GREYBOX, Level, Proposal, SearchOver, Study
 from autotuner.domain.target import Objective
 from autotuner.errors import InvalidInput
 from autotuner.records import from_record, to_record
@@ -22,6 +26,7 @@ from tests.searches import a_search, a_step, a_trial, a_use, measured, with_tria
 
 SAMPLERS = ["tpe", "random"]
 TRIALS = 30
+EVERY_SAMPLER = [GREYBOX, "tpe", "random"]
 WITH_TORCH = importlib.util.find_spec("torch") is not None
 
 
@@ -57,6 +62,59 @@ def test_a_small_space_is_tried_to_the_last_candidate(sampler: str) -> None:
     over = OptunaProposer(sampler).propose(study)
     assert isinstance(over, SearchOver)
     assert over.reason.startswith("no candidate is left")
+
+
+def _filtered(sampler: str) -> Study:
+    """A study of whose candidates most are excluded: by memory, by the ceiling, and because they were tried."""
+    study = a_search(sampler=sampler, max_trials=TRIALS)
+    use = a_use(
+        compute_seconds=0.048,
+        compute_seconds_per_inference=0.02,
+        memory_used_bytes=4e9,
+        memory_total_bytes=16e9,
+    )
+    first = changed(study.trials[0], steps=(a_step(use=use),))
+    return with_trial(changed(study, trials=(first,)), a_configuration(preferred_batch_size=()))
+
+
+@pytest.mark.parametrize("sampler", EVERY_SAMPLER)
+def test_the_same_filter_stands_in_front_of_every_sampler(sampler: str) -> None:
+    study = _filtered(sampler)
+    examination, proposer = examine(study), OptunaProposer(sampler)
+    assert {Exclusion.TRIED, Exclusion.CEILING, Exclusion.MEMORY} <= set(examination.exclusions.counts)
+    while isinstance(proposal := proposer.propose(study), Proposal):
+        assert proposal.configuration in examine(study).admissible
+        study = with_trial(study, proposal.configuration)
+    assert proposal.reason
+
+
+@pytest.mark.parametrize(
+    "wanted", [a_configuration(instance_count=4), a_configuration(preferred_batch_size=())]
+)
+def test_advice_that_the_filter_forbids_is_not_followed(
+    wanted: Configuration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = _filtered(GREYBOX)
+    assert wanted not in admissible(study)
+    monkeypatch.setattr(advisor, "advise", lambda problem, history: Advice(setting_of(wanted), "try this"))
+
+    assert OptunaProposer(GREYBOX).propose(study) == SearchOver("try this")
+
+
+def test_advice_that_the_filter_allows_is_followed_with_its_reason_and_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    study = _filtered(GREYBOX)
+    wanted, figures = a_configuration(instance_count=2), {"p99_ms": 50.0}
+    monkeypatch.setattr(
+        advisor, "advise", lambda problem, history: Advice(setting_of(wanted), "try this", figures)
+    )
+    proposal = OptunaProposer(GREYBOX).propose(study)
+
+    assert isinstance(proposal, Proposal)
+    assert (proposal.configuration, proposal.sampler) == (wanted, GREYBOX)
+    assert proposal.reason.startswith("try this; ")
+    assert dict(proposal.predicted) == {"p99_ms": 50.0, "rate_per_second": 250.0}
 
 
 def test_suggestions_that_are_all_taken_give_way_to_the_nearest_candidate() -> None:

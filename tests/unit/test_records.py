@@ -8,10 +8,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 from autotuner import records
-from autotuner.domain.study import Study, TrialKind, Wish
+from autotuner.domain.study import Step, Study, StudyPlan, TrialKind, Wish
 from autotuner.records import from_record, head_text, only_looked, study_text, to_record, window_text
-from tests.builders import a_study
+from tests.builders import a_plan, a_study
 from tests.closed_loop.endings import a_loop, at
+from tests.studies import INCREMENTS, a_step
 
 
 def written_whole(study: Study) -> str:
@@ -54,6 +55,25 @@ def test_a_look_that_leads_to_nothing_changes_the_window_alone() -> None:
     assert not only_looked(before, replace(after, reason="another"))
     assert not only_looked(a_study(), a_study(reason="another"))
     assert not only_looked(before, replace(after, trials=after.trials[:-1]))
+
+
+def test_what_records_did_not_have_at_first_is_left_out_where_it_says_nothing() -> None:
+    step, bare = a_step(), a_step(batches=(), arrived=(), increments=INCREMENTS[1:])
+
+    assert {"batches", "arrived"} <= set(to_record(step))
+    assert not {"batches", "arrived"} & set(to_record(bare))
+    assert ["arrived" in record for record in to_record(step)["increments"]] == [True, False]
+    assert [from_record(Step, to_record(each)) for each in (step, bare)] == [step, bare]
+
+
+def test_a_plan_keeps_batches_unless_its_record_is_older_than_that() -> None:
+    plan = a_plan()
+    older = {name: value for name, value in to_record(plan).items() if name != "keeps_batches"}
+    read = from_record(StudyPlan, older)
+
+    assert from_record(StudyPlan, to_record(plan)) == plan
+    assert read == replace(plan, keeps_batches=False)
+    assert to_record(read) == older
 
 
 def test_texts_are_forgotten_with_what_they_are_of() -> None:

@@ -17,7 +17,7 @@ from autotuner.domain.space import (
     veto,
     why_done,
 )
-from autotuner.domain.study import Step, Study, TrialKind
+from autotuner.domain.study import GREYBOX, Step, Study, TrialKind
 from autotuner.domain.target import Objective
 from autotuner.errors import InvalidInput
 from tests.builders import a_configuration, a_study, changed
@@ -46,6 +46,31 @@ def test_delays_never_exceed_the_ceiling_whatever_the_limit() -> None:
     )
 
     assert max(c.max_queue_delay_microseconds for c in _space(study)) == 10_000
+
+
+def test_the_grey_box_sampler_chooses_from_delays_that_are_dense_as_shares_of_the_ceiling_too() -> None:
+    usual = {c.max_queue_delay_microseconds for c in _space(a_search())}
+    delays = {c.max_queue_delay_microseconds for c in _space(a_search(sampler=GREYBOX))}
+
+    assert delays == usual | {3_000, *range(10_000, 50_001, 5_000)}
+
+
+def test_dense_delays_keep_to_the_limit_in_whole_microseconds() -> None:
+    study = a_search(
+        sampler=GREYBOX,
+        limits={"max_queue_delay_microseconds": 5_000},
+        budget={"p99_ceiling_seconds": 0.012_345},
+    )
+    delays = {c.max_queue_delay_microseconds for c in _space(study)}
+
+    assert {370, 1_234, 1_852} <= delays
+    assert max(delays) == 5_000
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "random"])
+def test_the_space_of_other_samplers_stays_as_it_was(sampler: str) -> None:
+    assert _space(a_search(sampler=sampler)) == _space(a_search())
+    assert len(_space(a_search(sampler=sampler))) == 8 * 9 * 4
 
 
 def test_preferred_sizes_are_none_powers_of_two_and_pairs_of_neighbours() -> None:
