@@ -247,9 +247,8 @@ def a_closed(
     sample = a_sample(12, 1300)
     cramped = a_server_count(1300, memory_used_bytes=used_gb * 1e9)
     sample = replace(sample, servers={**sample.servers, "canary": cramped})
-    increments = (Increment(300, (0,), 0, 0.5, 300),)
-    if arrived:
-        increments = tuple(replace(increments[0], arrived=look) for look in arrived)
+    looks: tuple[Arrived | None, ...] = arrived or (None,)
+    increments = tuple(Increment(300, (0,), 0, 0.5, 300, look) for look in looks)
     counts = Counts(300, 0, 0, 0)
     evidence = Evidence(counts, counts, None)
     window = a_window(increments=increments, harm_requests=1.5)

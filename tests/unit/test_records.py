@@ -69,7 +69,7 @@ def test_what_records_did_not_have_at_first_is_left_out_where_it_says_nothing() 
 def test_a_plan_keeps_batches_unless_its_record_is_older_than_that() -> None:
     plan = a_plan()
     older = {name: value for name, value in to_record(plan).items() if name != "keeps_batches"}
-    read = from_record(StudyPlan, older)
+    read: StudyPlan = from_record(StudyPlan, older)
 
     assert from_record(StudyPlan, to_record(plan)) == plan
     assert read == replace(plan, keeps_batches=False)
