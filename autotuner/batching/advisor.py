@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from autotuner.batching.forecast import Forecast, Forecaster, with_risk
-from autotuner.batching.trials import Advice, Aim, History, Problem, Setting, Tried
+from autotuner.batching.trials import Advice, Aim, History, Measured, Problem, Setting, Tried
 
 RISK_A_STUDY = 0.35
 """Sum of the probabilities of a violation that a study may accept."""
@@ -59,6 +59,9 @@ HOPED_GAIN = 0.03
 
 DOUBTFUL_MISFIT = 0.06
 """Misfit, as a standard deviation of log p99, above which another window of the incumbent is worth its time."""
+
+REACHED_TODAY = 0.9
+"""Share of today's rate from which a level counts as one at today's rate."""
 
 MOST_LEADERS = 6
 """Tried settings that are looked at again: the best, and the latest."""
@@ -116,21 +119,25 @@ def choose(problem: Problem, history: History) -> Setting:
     return max(rated, key=lambda found: (found[0], [-part for part in found[1].complexity()]))[1]
 
 
+def _today(trial: Tried, problem: Problem) -> Measured | None:
+    """The level at today's rate, or the nearest to it; a ladder may begin below it."""
+    return min(trial.levels, key=lambda level: abs(level.rate_per_second - problem.rates[0]), default=None)
+
+
 def _held(trial: Tried, problem: Problem) -> bool:
     """Whether today's level was accepted with a measured p99 within the ceiling."""
-    first = trial.levels[0] if trial.levels else None
-    return bool(
-        first
-        and first.accepted
-        and (first.p99_seconds is None or first.p99_seconds <= problem.ceiling_seconds)
-    )
+    level = _today(trial, problem)
+    if level is None or not level.accepted or level.rate_per_second < REACHED_TODAY * problem.rates[0]:
+        return False
+    return level.p99_seconds is None or level.p99_seconds <= problem.ceiling_seconds
 
 
 def _reached(trial: Tried, problem: Problem) -> float:
     """What the trial itself shows of the aim: inferences per device second, or the highest accepted rate."""
     if problem.aim is Aim.CAPACITY:
         return max((level.rate_per_second for level in trial.levels if level.accepted), default=0.0)
-    busy = trial.levels[0].busy_seconds_per_inference if trial.levels else None
+    level = _today(trial, problem)
+    busy = level.busy_seconds_per_inference if level else None
     return 1.0 / busy if busy else 0.0
 
 
@@ -141,7 +148,8 @@ def _measured_value(trial: Tried, problem: Problem, forecast: Forecast) -> float
     """
     if problem.aim is Aim.CAPACITY:
         return forecast.value
-    busy = trial.levels[0].busy_seconds_per_inference if trial.levels else None
+    level = _today(trial, problem)
+    busy = level.busy_seconds_per_inference if level else None
     return -float(np.log(busy)) if busy else forecast.value
 
 

@@ -11,5 +11,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """Return `function` compiled without Python objects. Results do not depend on the machine: no fast-math."""
-    return cast("Function", numba.njit(cache=True, nogil=True)(function))
+    """Return `function` compiled without Python objects. Results do not depend on the machine: no fast-math.
+
+    Where nothing can be written, neither beside the code nor in the user's cache, it is compiled in every process.
+    """
+    try:
+        return cast("Function", numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError:
+        return cast("Function", numba.njit(nogil=True)(function))
