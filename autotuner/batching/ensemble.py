@@ -45,9 +45,18 @@ SPREADS = (0.03, 0.12)
 TAILS = ((0.0, 1.0), (0.004, 3.0), (0.01, 1.6), (0.01, 2.2), (0.01, 3.0), (0.01, 4.0), (0.03, 2.0))
 """(share of batches, factor on their time)."""
 
+TAIL_DOUBT = 1.5
+"""What a tail must explain better than none, as a misfit: one window shows a tail easily where there is none."""
+
 LAW_LEVELS = 4
 NOISE_LEVELS = 4
 """Levels that laws and noise are compared on: the most telling ones."""
+
+ROUNDS = 2
+"""How often curve and slowing are worked out from one another."""
+
+CHECKED_LEVELS = 2
+"""Levels of a single instance that an explanation of the others must not spoil."""
 
 MEMBERS = 6
 FACTORS = 8192
@@ -147,7 +156,7 @@ def _variations(levels: Sequence[Level], device: Device, seed: int) -> list[_Var
         runs = [simulate(level.arrivals, level.setting, device, factors) for level in levels]
         overhead = _overhead(levels, runs)
         misfit = sum(_quantile_misfit(level, run, overhead) for level, run in zip(levels, runs, strict=True))
-        return misfit, noise, overhead
+        return misfit + (TAIL_DOUBT if noise.tail_share > 0.0 else 0.0), noise, overhead
 
     best_of_tails = [
         min((scored(Noise(spread, share, factor)) for spread in SPREADS), key=lambda found: found[0])
@@ -188,15 +197,18 @@ def _devices(
 ) -> list[_Found]:
     """The best strength of each law and its neighbours, the improbable left out."""
     factors = variation.noise.factors(np.random.default_rng((seed, 5)))
+    checked = [*several, *most_telling(single, CHECKED_LEVELS)]
 
     def visit(law: Law, strength: float, start: Curve) -> tuple[_Found, Curve]:
-        device = Device(start.seconds, law, strength)
-        runs = [simulate(level.arrivals, level.setting, device, factors) for level in several]
-        slowings = [slowing(run, device.curve_seconds) for run in runs]
-        pooled = points([*single, *several], [*[None] * len(single), *slowings], SHARED_TRUST)
-        curve = fit_curve(pooled, len(start.seconds) - 1)
+        curve = start
+        for _ in range(ROUNDS):
+            device = Device(curve.seconds, law, strength)
+            runs = [simulate(level.arrivals, level.setting, device, factors) for level in several]
+            slowings = [slowing(run, device.curve_seconds) for run in runs]
+            pooled = points([*single, *several], [*[None] * len(single), *slowings], SHARED_TRUST)
+            curve = fit_curve(pooled, len(start.seconds) - 1)
         device = Device(curve.seconds, law, strength)
-        misfit = sum(_misfit(level, device, factors, variation.overhead_seconds) for level in several)
+        misfit = sum(_misfit(level, device, factors, variation.overhead_seconds) for level in checked)
         return _Found(device, curve.known, misfit), curve
 
     kept: list[_Found] = []
