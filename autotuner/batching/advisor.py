@@ -300,6 +300,8 @@ class _Search:
         """The mildest setting with one instance more, where more instances could beat what is safe without."""
         if max(trial.setting.instances for trial in self.history) > 1:
             return None
+        if self.problem.aim is Aim.CAPACITY and gain > LEAST_GAIN:
+            return None  # a capacity shows at once in what is surely better; knowledge of more instances can wait
         several = [f for f in forecasts if f.setting.instances > 1]
         hope = max((f.value + f.value_spread - best for f in several), default=0.0)
         if hope <= gain + LEAST_GAIN:
