@@ -87,6 +87,9 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "autotuner bench --workloads builtin --scenario hard --aim capacity --samplers grey-box,tpe,tpe+filter --seeds 3": (
         Elsewhere("tests/unit/benchmark/test_cli_bench.py, with one small workload; this takes minutes")
     ),
+    "autotuner bench --workloads random:3:12 --scenario bursty --aim efficiency --samplers grey-box --seeds 5": (
+        Elsewhere("tests/unit/benchmark/test_cli_bench.py, with one small workload; this takes minutes")
+    ),
     "autotuner simulate --workload small-vision": Elsewhere("tests/unit/test_simulate.py"),
     "autotuner simulate --workload my-model.yaml --rate 200 --objective efficiency --html what-if.html": Elsewhere(
         "tests/unit/test_simulate.py"
