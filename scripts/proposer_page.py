@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from autotuner.batching.advisor import advise, choose, record
-from autotuner.batching.forecast import Forecast, Forecaster, with_risk
+from autotuner.batching.forecast import Forecast, Forecaster
 from autotuner.batching.trials import Advice, Aim, Problem, Setting, Tried
 from autotuner.benchmark.scenarios import Scenario
 from autotuner.benchmark.system import p99
@@ -198,7 +198,7 @@ def frontier_chart(study: Study, truths: dict[Setting, Truth], trials: int) -> t
     """The frontier as foreseen after so many trials with its bands, and the mean half width of them, relative."""
     forecaster = study.forecaster(trials)
     on_it = [s for s in border(truths) if truths[s].p99_seconds <= 1.3 * study.problem.ceiling_seconds]
-    foreseen = [with_risk(forecaster.forecast(s), forecaster.cliff(s)) for s in on_it]
+    foreseen = [forecaster.cautious(s) for s in on_it]
     across = milliseconds([truths[s].busy_seconds for s in on_it])
     mean = [f.log_p99 for f in foreseen]
     most = np.log(1.8 * study.problem.ceiling_seconds)

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from autotuner.batching.forecast import Forecast, Forecaster, with_risk
+from autotuner.batching.forecast import Forecast, Forecaster
 from autotuner.batching.trials import Advice, Aim, History, Measured, Problem, Setting, Tried
 
 RISK_A_STUDY = 0.35
@@ -105,8 +105,7 @@ def choose(problem: Problem, history: History) -> Setting:
         return problem.incumbent
     rated = []
     for trial in [t for t in history if t.setting == problem.incumbent] + good:
-        forecast = forecaster.forecast(trial.setting)
-        forecast = with_risk(forecast, forecaster.cliff(trial.setting))
+        forecast = forecaster.cautious(trial.setting)
         sure = (
             forecast.log_p99 <= np.log(problem.ceiling_seconds)
             and forecast.violation(CHOICE_LIMIT * problem.ceiling_seconds) <= CHOICE_RISK
@@ -124,6 +123,12 @@ def _today(trial: Tried, problem: Problem) -> Measured | None:
     return min(trial.levels, key=lambda level: abs(level.rate_per_second - problem.rates[0]), default=None)
 
 
+def _busy_today(trial: Tried, problem: Problem) -> float | None:
+    """Device seconds per inference at today's rate; None where unknown."""
+    level = _today(trial, problem)
+    return level.busy_seconds_per_inference if level else None
+
+
 def _held(trial: Tried, problem: Problem) -> bool:
     """Whether today's level was accepted with a measured p99 within the ceiling."""
     level = _today(trial, problem)
@@ -136,8 +141,7 @@ def _reached(trial: Tried, problem: Problem) -> float:
     """What the trial itself shows of the aim: inferences per device second, or the highest accepted rate."""
     if problem.aim is Aim.CAPACITY:
         return max((level.rate_per_second for level in trial.levels if level.accepted), default=0.0)
-    level = _today(trial, problem)
-    busy = level.busy_seconds_per_inference if level else None
+    busy = _busy_today(trial, problem)
     return 1.0 / busy if busy else 0.0
 
 
@@ -148,8 +152,7 @@ def _measured_value(trial: Tried, problem: Problem, forecast: Forecast) -> float
     """
     if problem.aim is Aim.CAPACITY:
         return forecast.value
-    level = _today(trial, problem)
-    busy = level.busy_seconds_per_inference if level else None
+    busy = _busy_today(trial, problem)
     return -float(np.log(busy)) if busy else forecast.value
 
 
@@ -204,9 +207,7 @@ class _Search:
         """Forecasts of the most promising untried settings, within the ceiling or nearly."""
         tried = {trial.setting for trial in self.history}
         left = tuple(s for s in self.problem.candidates if s not in tried)
-        kept = self._shortlist(left)
-        cliffs = self.forecaster.cliff
-        return [with_risk(self.forecaster.forecast(s), cliffs(s)) for s in kept]
+        return [self.forecaster.cautious(setting) for setting in self._shortlist(left)]
 
     def _shortlist(self, left: tuple[Setting, ...]) -> list[Setting]:
         """The best of each band of p99, of known and of untried numbers of instances; of equal ones the simplest."""

@@ -74,6 +74,7 @@ class Forecaster:
     problem: Problem
     history: History
     _arrivals: dict[tuple[float, int], Floats] = field(default_factory=dict)
+    _today: dict[Setting, Outlook] = field(default_factory=dict)
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
@@ -124,11 +125,10 @@ class Forecaster:
     def _residual(self, level: Level, number: int) -> tuple[Floats, float, float]:
         """Features, log observed over replayed p99, and the variance that the window's own chance gives it."""
         replays = []
-        members = self.members[:1]
         for replay in range(REPLAYS):
             rng = np.random.default_rng((self.problem.seed, 13, number, replay))
-            factors = [member.noise.factors(rng) for member in members]
-            replays.append(look(members, level.setting, level.arrivals, factors))
+            factors = self.members[0].noise.factors(rng)
+            replays.append(look(self.members[:1], level.setting, level.arrivals, [factors]))
         logs = np.array([outlook.log_p99 for outlook in replays])
         assert level.measured.p99_seconds is not None
         noise = float(logs.var(ddof=1)) * (1.0 + 1.0 / REPLAYS) + 0.01**2
@@ -176,7 +176,7 @@ class Forecaster:
 
     def forecast(self, setting: Setting) -> Forecast:
         """Return the corrected forecast of a setting. There must be members."""
-        today = self._outlook(setting, self.problem.rates[0])
+        today = self._outlook_today(setting)
         mean, spread = self._corrected(setting, today)
         if self.problem.aim is Aim.EFFICIENCY:
             busy = np.log(today.busy_seconds)
@@ -199,8 +199,17 @@ class Forecaster:
             held,
         )
 
-    def _outlook(self, setting: Setting, rate: float, requests: int = 0) -> Outlook:
-        return look(self.members, setting, self.arrivals(rate, requests or PRECISE), self.factors)
+    def cautious(self, setting: Setting) -> Forecast:
+        """Return the forecast with the nearness of saturation in its spread: for deciding what may be risked."""
+        forecast = self.forecast(setting)
+        return replace(forecast, spread=float(np.hypot(forecast.spread, self.cliff(setting))))
+
+    def _outlook_today(self, setting: Setting) -> Outlook:
+        """The outlook at today's rate, simulated once."""
+        if setting not in self._today:
+            arrivals = self.arrivals(self.problem.rates[0], PRECISE)
+            self._today[setting] = look(self.members, setting, arrivals, self.factors)
+        return self._today[setting]
 
     def _corrected(self, setting: Setting, outlook: Outlook) -> tuple[float, float]:
         """Mean and standard deviation of log p99, the cliff of saturation and unseen batch sizes included."""
@@ -213,12 +222,9 @@ class Forecaster:
 
     def cliff(self, setting: Setting) -> float:
         """Return how much log p99 at today's rate rises when the device is a little slower (`outlook.SLOWER`)."""
-        rate, kept = self.problem.rates[0], [0]
-        arrivals = self.arrivals(rate, PRECISE)
-        factors = [self.factors[i] for i in kept]
-        usual = look([self.members[0]], setting, arrivals, factors)
-        worse = look([slower(self.members[0])], setting, arrivals, factors)
-        return abs(worse.log_p99 - usual.log_p99)
+        arrivals = self.arrivals(self.problem.rates[0], PRECISE)
+        worse = look([slower(self.members[0])], setting, arrivals, self.factors[:1])
+        return abs(worse.log_p99 - float(np.log(self._outlook_today(setting).p99_seconds[0])))
 
     def _capacity(self, setting: Setting, today: Outlook) -> tuple[float, float, float]:
         """Mean and standard deviation of log capacity, and the rate that is probably held; by bisection."""
@@ -228,7 +234,7 @@ class Forecaster:
         low, high = 0, len(rates)
         while (mean <= ceiling and high - low > 1) or (len(seen) == 1 and len(rates) > 1):
             middle = (low + high) // 2
-            outlook = self._outlook(setting, rates[middle], BRIEF)
+            outlook = look(self.members, setting, self.arrivals(rates[middle], BRIEF), self.factors)
             centre, spread = self._corrected(setting, outlook)
             seen[middle] = centre, spread, np.log(outlook.p99_seconds) + centre - outlook.log_p99
             low, high = (middle, high) if centre <= ceiling else (low, middle)
@@ -254,8 +260,3 @@ def _crossing(log_rates: Floats, log_p99: Floats, ceiling: float) -> float:
         return float(log_rates[0] - min(0.7, log_p99[0] - ceiling))
     inside = (ceiling - log_p99[first - 1]) / (log_p99[first] - log_p99[first - 1])
     return float(log_rates[first - 1] + inside * (log_rates[first] - log_rates[first - 1]))
-
-
-def with_risk(forecast: Forecast, cliff: float) -> Forecast:
-    """Return the forecast with the nearness of saturation in its spread."""
-    return replace(forecast, spread=float(np.hypot(forecast.spread, cliff)))
