@@ -71,6 +71,8 @@ def _urls(target: Target) -> Iterator[tuple[str, str]]:
     yield "canary.url", target.canary.http_url
     yield "canary.metrics", target.canary.metrics_url
     yield "gateway.admin", target.gateway.admin_url
+    if target.metrics is not None:
+        yield "metrics.prometheus.url", target.metrics.prometheus.url
 
 
 def _network(text: str) -> IPv4Network | IPv6Network | None:

@@ -5,7 +5,7 @@ What only a study needs is imported when the first study needs it: most commands
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -36,6 +36,7 @@ from autotuner.ports import (
     Issuer,
     Leadership,
     Leases,
+    MetricsSource,
     Nights,
     Outbox,
     Proposer,
@@ -44,6 +45,7 @@ from autotuner.ports import (
     Tokens,
     World,
 )
+from autotuner.secret_shelf import SecretShelf
 from autotuner.settings import PREFIX, Settings
 from autotuner.worker import Terms, Worker
 
@@ -61,6 +63,9 @@ PROPOSALS = 2
 """Proposals computed at the same time: they use processors, and ticks need some too."""
 
 
+NO_SECRETS = SecretShelf()
+
+
 def proposer_for(plan: StudyPlan) -> Proposer:
     """Return the proposer a plan names. Raises InvalidInput for a sampler that is not known."""
     from autotuner.adapters.optuna_proposer import OptunaProposer  # noqa: PLC0415 - a second of importing
@@ -68,13 +73,53 @@ def proposer_for(plan: StudyPlan) -> Proposer:
     return OptunaProposer(plan.sampler)
 
 
-def world_of(target: Target, clock: Clock) -> World:
-    """Return the doors to a target of static endpoints: Triton, Envoy and their metrics pages."""
-    from autotuner.adapters.envoy import EnvoyRoute  # noqa: PLC0415 - half a second of importing, all three
-    from autotuner.adapters.scrape import ScrapedMetrics  # noqa: PLC0415
+def world_of(target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS) -> World:
+    """Return the doors to a target of static endpoints: Triton, Envoy, and whoever counts. Raises InvalidInput.
+
+    secrets: what its metrics server may need.
+    """
+    from autotuner.adapters.envoy import EnvoyRoute  # noqa: PLC0415 - half a second of importing, all of these
     from autotuner.adapters.triton import TritonServing  # noqa: PLC0415
 
-    return World(TritonServing(target), EnvoyRoute(target), ScrapedMetrics(target, clock))
+    return World(TritonServing(target), EnvoyRoute(target), metrics_of(target, clock, secrets))
+
+
+def metrics_of(target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS) -> MetricsSource:
+    """Return what counts for a target: its metrics server where it names one, else every page itself."""
+    if target.metrics is None:
+        from autotuner.adapters.scrape import ScrapedMetrics  # noqa: PLC0415
+
+        return ScrapedMetrics(target, clock)
+    from autotuner.adapters.prometheus import PrometheusMetrics  # noqa: PLC0415
+    from autotuner.adapters.scrape import ScrapedStatistics  # noqa: PLC0415
+
+    statistics = ScrapedStatistics(target, target.metrics.prometheus.deadline)
+    return PrometheusMetrics(target, secrets, statistics, clock)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What counts for one target, outside any study. every_seconds: how often it says that things are scraped."""
+
+    source: MetricsSource
+    clock: Clock
+    every_seconds: Callable[[], Mapping[str, float]]
+
+
+def counted_by(target: Target, settings: Settings) -> Counted:
+    """Return what counts for a target, without a database. Raises InvalidInput."""
+    from autotuner.adapters.prometheus import PrometheusMetrics  # noqa: PLC0415
+
+    clock = SystemClock()
+    source = metrics_of(target, clock, secrets_of(settings))
+    if isinstance(source, PrometheusMetrics):
+        return Counted(source, clock, lambda: source.watch.every_seconds)
+    return Counted(source, clock, dict)
+
+
+def secrets_of(settings: Settings) -> SecretShelf:
+    """Return the secrets that targets may name."""
+    return SecretShelf.read(settings.secrets.get_secret_value(), settings.secrets_directory)
 
 
 @dataclass
@@ -192,6 +237,7 @@ def application(settings: Settings) -> Application:
     engine = open_engine(database_url(settings), pool_size=settings.database_connections)
     clock = SystemClock()
     issuer = issuer_of(settings, clock)
+    secrets = secrets_of(settings)
 
     def close() -> None:
         engine.dispose()
@@ -213,7 +259,7 @@ def application(settings: Settings) -> Application:
         clock=clock,
         pools=pools_of(settings),
         ticks=ticks_of(settings),
-        worlds=lambda target: world_of(target, clock),
+        worlds=lambda target: world_of(target, clock, secrets),
         proposers=proposer_for,
         schema_is_current=lambda: is_current(engine),
         close=close,

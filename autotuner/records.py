@@ -23,8 +23,9 @@ from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 from cattrs.strategies import configure_tagged_union
 
-from autotuner.domain.measurement import Sample
+from autotuner.domain.measurement import GatewayCounters, Sample, ServerCounters
 from autotuner.domain.study import Action, Increment, Incumbent, OpenWindow, Step, Study, StudyPlan, Trial
+from autotuner.domain.target import Target
 
 T = TypeVar("T")
 
@@ -45,8 +46,11 @@ def _converter() -> Converter:
 def _add_what_came_later(made: Converter) -> None:
     """Leave out what records did not have at first where it says nothing, so that they stay what they were."""
     silent = override(omit_if_default=True)
+    for kind in (GatewayCounters, ServerCounters):
+        made.register_unstructure_hook(kind, make_dict_unstructure_fn(kind, made, counted_by=silent))
     made.register_unstructure_hook(Increment, make_dict_unstructure_fn(Increment, made, arrived=silent))
     made.register_unstructure_hook(Step, make_dict_unstructure_fn(Step, made, batches=silent, arrived=silent))
+    made.register_unstructure_hook(Target, make_dict_unstructure_fn(Target, made, metrics=silent))
     write, read = make_dict_unstructure_fn(StudyPlan, made), make_dict_structure_fn(StudyPlan, made)
 
     def written(plan: StudyPlan) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from autotuner.addresses import AllowList
 from autotuner.errors import InvalidInput
+from autotuner.secret_shelf import SecretShelf
 
 PREFIX = "AUTOTUNER_"
 
@@ -160,6 +161,16 @@ class Settings(BaseSettings):
         description="What the bodies of notices are signed with (HMAC-SHA256). Needed with webhooks other than "
         "Slack's: without it a receiver could not tell who sent them.",
     )
+    secrets: SecretStr = Field(
+        SecretStr(""),
+        description="Secrets that targets name, such as a token for a metrics server, as a JSON object: "
+        '{"prometheus": "…"}. Never shown. A file in the secrets\' directory comes first.',
+    )
+    secrets_directory: str = Field(
+        "",
+        description="Folder with one file for each secret that targets name; a file is read at each use, so a changed "
+        "one counts at once. Empty: none.",
+    )
     inconclusive_nights: int = Field(
         3,
         ge=1,
@@ -191,6 +202,14 @@ class Settings(BaseSettings):
         if self.oidc_issuer and not self.oidc_audience:
             allowed = f"the audience of this service's tokens, since {variable('oidc_issuer')} is set"
             raise InvalidInput(variable("oidc_audience"), "", allowed)
+        return self
+
+    @model_validator(mode="after")
+    def _secrets_can_be_read(self) -> Settings:
+        try:
+            SecretShelf.read(self.secrets.get_secret_value(), self.secrets_directory)
+        except InvalidInput as error:
+            raise InvalidInput(variable("secrets"), "a secret", error.allowed) from error
         return self
 
     @model_validator(mode="after")

@@ -5,23 +5,11 @@ Written by people, checked before anything is stored or touched; `examples/targe
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    StrictInt,
-    WithJsonSchema,
-    create_model,
-    model_validator,
-)
+from pydantic import Field, StrictInt, create_model, model_validator
 
 from autotuner.domain.configuration import MAX_DELAY_MICROSECONDS
 from autotuner.domain.registration import StudyDefaults
@@ -29,59 +17,12 @@ from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import GREYBOX, Approval, Pace, StudyPlan
 from autotuner.domain.target import DEFAULT_SITE, Gateway, Limits, Objective, Replica, Target
 from autotuner.errors import InvalidInput
+from autotuner.metrics_section import MetricsSection, metrics_section_of
+from autotuner.section_values import DURATION_ALLOWED, Duration, Url, duration_text
 from autotuner.sections import FRACTION, NAME_PATTERN, SAMPLERS, Section, parse_yaml, read_file, validated
 
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$"
-DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)")
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-LONGEST = timedelta(days=7)
-
-
-DURATION_PATTERN = r"^\d+(\.\d+)? ?(ms|s|m|h)$"
-
-
-def duration_text(duration: timedelta) -> str:
-    """Return a duration as a file has it: a number with the largest unit that needs no fraction, `90s`, `1.5ms`."""
-    seconds = duration.total_seconds()
-    for unit in ("h", "m", "s"):
-        if seconds % UNITS[unit] == 0:
-            return f"{seconds / UNITS[unit]:.0f}{unit}"
-    return f"{round(seconds * 1e3, 3):g}ms"
-
-
-def _duration(value: object) -> timedelta:
-    """The duration that a text with its unit means. Raises ValueError."""
-    found = DURATION.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
-        raise ValueError("not a duration")
-    seconds = float(found[1]) * UNITS[found[2]]
-    if not 0.0 < seconds <= LONGEST.total_seconds():
-        raise ValueError("out of range")
-    return timedelta(seconds=seconds)
-
-
-def _url(value: str) -> str:
-    """The URL without a slash at its end. Raises ValueError."""
-    parts = urlsplit(value)
-    usable = parts.scheme in ("http", "https") and parts.hostname and parts.username is None
-    if not usable or parts.port == 0 or parts.query or parts.fragment or re.search(r"\s", value):
-        raise ValueError("not a URL")
-    return value.rstrip("/")
-
-
-Url = Annotated[
-    str,
-    AfterValidator(_url),
-    Field(description="a URL with its host: http://HOST:PORT or https://…, without user, password or query"),
-]
-Duration = Annotated[
-    timedelta,
-    BeforeValidator(_duration),
-    PlainSerializer(duration_text, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["30s"]}),
-]
 BatchSizes = Annotated[tuple[Annotated[StrictInt, Field(ge=1)], ...], Field(strict=False)]
-DURATION_ALLOWED = "a duration above 0 with its unit, up to 7 days: 500ms, 30s, 5m or 2h"
 
 
 class ReplicaSection(Section):
@@ -235,6 +176,10 @@ class TargetSections(Section):
         pattern=NAME_PATTERN,
         description="lower-case letters, digits and hyphens, up to 63: the cluster whose canaries are limited together",
     )
+    metrics: MetricsSection | None = Field(
+        default=None,
+        description="a section with prometheus; left out: the gateway and every server are read directly",
+    )
     cost: CostSection | None = Field(default=None, description="a section with replica_per_hour")
     note: str = Field(default="", max_length=1000, description="a text of at most 1000 characters")
 
@@ -303,6 +248,7 @@ class TargetFile(TargetSections):
             replica_cost_per_hour=self.cost.replica_per_hour if self.cost else None,
             currency=self.cost.currency if self.cost else "USD",
             site=self.site,
+            metrics=self.metrics.instrumentation() if self.metrics else None,
         )
 
     def budget(self, actor: str, reason: str = "") -> SloBudget:
@@ -335,6 +281,7 @@ def sections_of(target: Target, defaults: StudyDefaults) -> dict[str, Any]:
         },
         "objective": target.objective.value,
         "study": _study_of(defaults),
+        "metrics": metrics_section_of(target.metrics),
         "cost": None if cost is None else {"replica_per_hour": cost, "currency": target.currency},
         "note": target.note,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -41,6 +41,11 @@ class StubServer:
         """Where it listens."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
+    def answer(self, path: str, headers: Mapping[str, str], body: str) -> Planned:
+        """Return the answer to one request."""
+        planned = self.answers.get(path.partition("?")[0], Planned("not here", 404))
+        return planned if isinstance(planned, Planned) else planned(body)
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
@@ -58,8 +63,7 @@ class StubServer:
             def do_GET(self) -> None:
                 stub.requests.append(f"{self.command} {self.path}")
                 body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
-                planned = stub.answers.get(self.path.partition("?")[0], Planned("not here", 404))
-                stub._send(self, planned if isinstance(planned, Planned) else planned(body))
+                stub._send(self, stub.answer(self.path, dict(self.headers.items()), body))
 
             do_POST = do_GET  # noqa: N815  the name that http.server looks for
 

@@ -11,8 +11,8 @@ from api.parameters import Instant
 from api.schemas.wire import Answer
 from autotuner.domain.calendar import Freeze, Line, Schedule
 from autotuner.ports import NightRecord, NightState
+from autotuner.section_values import Duration, duration_text
 from autotuner.sections import NAME_PATTERN, Section
-from autotuner.target_file import Duration, duration_text
 
 EXAMPLE_SCHEDULE = {"cron": "30 2 * * *", "time_zone": "Europe/Berlin", "window": "4h", "jitter": "30m"}
 EXAMPLE_FREEZE = {

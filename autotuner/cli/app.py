@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from autotuner import __version__
-from autotuner.cli import database, history, notices, records, schedules, serve, targets, tokens, tuning, work
+from autotuner.cli import (
+    database,
+    history,
+    metrics,
+    notices,
+    records,
+    schedules,
+    serve,
+    targets,
+    tokens,
+    tuning,
+    work,
+)
 from autotuner.cli.invocation import CommandLine, start
 from autotuner.cli.wishes import WISHES, wish_command
 from autotuner.settings import variables
@@ -63,6 +75,7 @@ app.command()(records.audit)
 for name in WISHES:
     app.command(name)(wish_command(name))
 app.add_typer(targets.commands, name="target")
+app.add_typer(metrics.commands, name="metrics")
 app.add_typer(schedules.commands, name="schedule")
 app.add_typer(notices.commands, name="notifications")
 app.add_typer(tokens.commands, name="token")

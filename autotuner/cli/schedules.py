@@ -15,7 +15,7 @@ from autotuner.domain.access import Said
 from autotuner.domain.calendar import Freeze, Schedule, Standing
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.ports import NightRecord
-from autotuner.target_file import DURATION, UNITS
+from autotuner.section_values import DURATION, UNITS
 
 commands = typer.Typer(help="Nightly tuning: schedules, freezes, and the line.", no_args_is_help=True)
 

@@ -56,7 +56,8 @@ def _counted_on(study: Study, trial: Trial, seen: Observation) -> Trial:
         return folded(trial)
     trial = replace(trial, tail=recounted(study, trial, tail, seen.sample))
     since, flush = seen.at - tail.closed_at, study.plan.pace.flush_interval
-    limit = flush if answered(trial, seen.sample) else flush + DRAIN_LIMIT
+    counted_since = seen.sample is not None and seen.sample.at >= tail.closed_at
+    limit = flush if counted_since and answered(trial, seen.sample) else flush + DRAIN_LIMIT
     return folded(trial) if since >= limit else trial
 
 

@@ -22,6 +22,7 @@ class GatewayCounters:
     sent: requests given to the replica; ended: requests that came to any end.
     failed: requests that ended in an error; failed_unmeasured: those of them absent from the histogram.
     buckets: cumulative counts at `Sample.edges_seconds`, the last one being all measured requests.
+    counted_by: which gateways counted, each with how often it was seen to begin anew; empty where only counters tell.
     """
 
     sent: int
@@ -30,10 +31,12 @@ class GatewayCounters:
     failed_unmeasured: int
     buckets: tuple[int, ...]
     latency_sum_seconds: float
+    counted_by: str = ""
 
     def behind(self, earlier: GatewayCounters) -> bool:
         """Say whether any counter is lower than it was: the gateway restarted or an old answer came back.
 
+        The same when others counted than before: what two gateways counted is no difference.
         `ended` is left out: it may come from a gauge that is read a moment after the counters.
         """
         pairs = [
@@ -41,7 +44,8 @@ class GatewayCounters:
             (self.failed, earlier.failed),
             *zip(self.buckets, earlier.buckets, strict=False),
         ]
-        return len(self.buckets) != len(earlier.buckets) or any(now < then for now, then in pairs)
+        others = self.counted_by != earlier.counted_by or len(self.buckets) != len(earlier.buckets)
+        return others or any(now < then for now, then in pairs)
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class ServerCounters:
 
     queue/input/infer/output seconds are summed over requests: each request of a batch adds the batch's time.
     batches (inference statistics) starts again at each load. memory_*_bytes and device_busy_seconds are
-    None where the server does not report them.
+    None where the server does not report them. counted_by: as for `GatewayCounters`.
     """
 
     succeeded: int
@@ -74,6 +78,7 @@ class ServerCounters:
     memory_used_bytes: float | None = None
     memory_total_bytes: float | None = None
     device_busy_seconds: float | None = None
+    counted_by: str = ""
 
     @property
     def compute_seconds(self) -> float:
@@ -83,7 +88,8 @@ class ServerCounters:
     def behind(self, earlier: ServerCounters) -> bool:
         """Say whether a counter is lower than it was: the server restarted or an old answer came back."""
         return (
-            self.succeeded < earlier.succeeded
+            self.counted_by != earlier.counted_by
+            or self.succeeded < earlier.succeeded
             or self.failed < earlier.failed
             or self.executions < earlier.executions
             or self.infer_seconds < earlier.infer_seconds - 1e-6
@@ -254,12 +260,12 @@ def _server_use(then: ServerCounters, now: ServerCounters, seconds: float) -> Se
     executions = (now.executions - then.executions) or None
     compute = now.compute_seconds - then.compute_seconds
     busy = _device_seconds(then, now)
-    spent = busy if busy is not None else _batch_seconds(then, now)
+    spent, done = (busy, inferences) if busy is not None else _batch_seconds(then, now)
     return ServerUse(
         queue_seconds=(now.queue_seconds - then.queue_seconds) / requests if requests else None,
         compute_seconds=compute / requests if requests else None,
         realised_batch=inferences / executions if inferences and executions else None,
-        compute_seconds_per_inference=spent / inferences if spent is not None and inferences else None,
+        compute_seconds_per_inference=spent / done if spent is not None and done else None,
         device_utilisation=min(1.0, busy / seconds) if busy is not None and seconds > 0 else None,
         memory_used_bytes=now.memory_used_bytes,
         memory_total_bytes=now.memory_total_bytes,
@@ -281,11 +287,16 @@ def _device_seconds(then: ServerCounters, now: ServerCounters) -> float | None:
     return max(0.0, now.device_busy_seconds - then.device_busy_seconds)
 
 
-def _batch_seconds(then: ServerCounters, now: ServerCounters) -> float | None:
-    """Summed execution time in the window; None when the model was loaded again in between."""
-    if _batches(then, now) is None:
-        return None
-    return sum(b.compute_seconds for b in now.batches) - sum(b.compute_seconds for b in then.batches)
+def _batch_seconds(then: ServerCounters, now: ServerCounters) -> tuple[float | None, int | None]:
+    """Summed execution time in the window, and the inferences it was spent on; None when the model was loaded in it.
+
+    Both from the same statistics, which may be read at another moment than the counters.
+    """
+    ran = _batches(then, now)
+    if ran is None:
+        return None, None
+    seconds = sum(b.compute_seconds for b in now.batches) - sum(b.compute_seconds for b in then.batches)
+    return seconds, sum(batch.size * batch.executions for batch in ran)
 
 
 def _batches(then: ServerCounters, now: ServerCounters) -> tuple[BatchTiming, ...] | None:

@@ -126,10 +126,17 @@ def _empty(study: Study, trial: Trial, seen: Observation, replica: str) -> Decis
     counters = seen.sample.gateway.get(replica) if seen.sample else None
     waiting = counters.sent - counters.ended if counters else 0
     since = trial.draining_since or seen.at
-    if waiting <= 0 or seen.at - since >= DRAIN_LIMIT:
+    old = _counted_before(seen, trial.draining_since or seen.at - study.plan.pace.look_interval)
+    if (waiting <= 0 and not old) or seen.at - since >= DRAIN_LIMIT:
         return None
     trial = replace(trial, draining_since=since)
-    return _hold(with_trial(study, trial), f"{replica} still has {waiting} requests to answer")
+    what = "may still have requests to answer" if old else f"still has {waiting} requests to answer"
+    return _hold(with_trial(study, trial), f"{replica} {what}")
+
+
+def _counted_before(seen: Observation, instant: datetime) -> bool:
+    """Whether the newest counters are from before an instant: a metrics server knows only what it last scraped."""
+    return seen.sample is not None and seen.sample.at < instant
 
 
 def _blocked(study: Study, trial: Trial, seen: Observation, why: str) -> Decision:
@@ -213,6 +220,9 @@ def _measure(study: Study, trial: Trial, seen: Observation) -> Decision:
     dark = unreadable(study, trial, seen)
     if dark or seen.sample is None:
         return _blind(study, trial, window, seen, dark)
+    newest = window.recent[-1] if window.recent else window.first or window.routed
+    if newest is not None and seen.sample.at <= newest.at:
+        return _blind(study, trial, window, seen, "no newer counters than at the last look")
     problem = spoilt(study, trial, window, seen.sample, weights)
     if problem:
         return _spoil(study, trial, seen, problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from autotuner.domain.sources import Instrumentation
 from autotuner.errors import InvalidInput
 
 DEFAULT_SITE = "default"
@@ -75,6 +76,8 @@ class Target:
     currency: str = "USD"
     site: str = DEFAULT_SITE
     """The cluster or site whose canaries are limited together."""
+    metrics: Instrumentation | None = None
+    """The metrics server that counts; None where the gateway and every server are read directly."""
 
     def __post_init__(self) -> None:
         names = [replica.name for replica in self.replicas]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import http.client
 import importlib.util
 import json
-import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from urllib.parse import urlsplit
 
 from autotuner.domain.target import Gateway, Replica
 from autotuner.errors import InvalidInput
+from autotuner.instruments.envoy import edge_label_ms, representable
 from autotuner.sandbox.processes import ManagedProcess, ProcessFailed, free_port, wait_until
 
 LOOPBACK = "127.0.0.1"
@@ -49,35 +49,6 @@ LADDER_SHARES = (
     *(0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7),
     *(0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 20.0),
 )
-
-
-def bin_below(boundary_ms: float) -> float:
-    """Width in ms of Envoy's histogram bin that ends at `boundary_ms`.
-
-    Envoy records whole milliseconds (rounded down) and keeps two significant digits: [99, 100), [100, 110), …
-    """
-    if boundary_ms <= 100:
-        return 1.0
-    return float(10 ** (math.ceil(math.log10(boundary_ms)) - 2))
-
-
-def representable(latency_ms: float, *, up: bool = False) -> float:
-    """The nearest boundary of Envoy's bins at or below `latency_ms` (`up`: at or above), at least 1 ms."""
-    rounding = math.ceil if up else math.floor
-    if latency_ms <= 100:
-        return float(max(1, rounding(round(latency_ms, 6))))
-    width = bin_below(latency_ms)
-    return float(rounding(round(latency_ms / width, 6)) * width)
-
-
-def edge_label_ms(boundary_ms: float) -> float:
-    """The bucket edge (`le`, ms) whose count is exactly the requests that took less than `boundary_ms`.
-
-    Envoy counts a whole bin into `le=E` as soon as the bin's lower end is at or below E: `le="100"` holds
-    every request under 110 ms. So an edge is put in the middle of the bin that ends at the wanted boundary,
-    which must be `representable`.
-    """
-    return boundary_ms - bin_below(boundary_ms) / 2
 
 
 def bucket_edges_ms(ceiling: timedelta) -> tuple[float, ...]:

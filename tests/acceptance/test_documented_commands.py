@@ -99,6 +99,9 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "autotuner demo --workload my-model.yaml": InTheDemo("side_by_side"),
     "autotuner demo --short": InTheDemo("survived"),
     "autotuner demo --keep": InTheDemo("survived"),
+    "autotuner metrics check examples/target-prometheus.yaml": Elsewhere(
+        "tests/integration/test_prometheus.py; nobody answers at the example's addresses"
+    ),
     "autotuner db upgrade": Run("empty", r"at revision \d{4}", process=True),
     "autotuner tune examples/target.yaml": Run(
         "migrated", r"ABORTED: the target could not be read", code=4, process=True

@@ -13,19 +13,24 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.adapters.scrape.exposition import Page
-from autotuner.adapters.scrape.gateway import WANTED, read_edges, read_gateway, statistics_path
 from autotuner.domain.measurement import GatewayCounters
 from autotuner.domain.target import Replica
 from autotuner.errors import InvalidInput
+from autotuner.instruments.envoy import (
+    WANTED,
+    edge_label_ms,
+    read_edges,
+    read_gateway,
+    representable,
+    statistics_path,
+)
+from autotuner.instruments.exposition import Page
 from autotuner.sandbox.envoy import (
     RUNTIME_PREFIX,
     EnvoyProcess,
     Topology,
     bucket_edges_ms,
     default_route_timeout,
-    edge_label_ms,
-    representable,
 )
 from autotuner.sandbox.processes import free_port, wait_until
 from tests.integration.fake_upstream import FakeUpstream

@@ -16,10 +16,10 @@ import yaml
 from pydantic_core import PydanticUndefined
 
 from autotuner.adapters.postgres.tables import METADATA
-from autotuner.adapters.scrape.gateway import edge_seconds
 from autotuner.bookkeeping.audit import AuditAction
 from autotuner.domain.judgement import SCREENING, STRICT
 from autotuner.domain.measurement import edges_around
+from autotuner.instruments.envoy import edge_seconds
 from autotuner.sandbox.arrivals import KINDS
 from autotuner.sandbox.workload import Workload, workload_names
 from autotuner.sections import Section

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.adapters.scrape.exposition import Page, Unreadable
+from autotuner.instruments.exposition import Page
+from autotuner.instruments.readings import Unreadable
 
 WANTED = frozenset({"requests_total", "depth"})
 

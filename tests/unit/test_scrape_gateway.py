@@ -10,10 +10,20 @@ from urllib.parse import unquote
 
 import pytest
 
-from autotuner.adapters.scrape.exposition import Page, Unreadable
-from autotuner.adapters.scrape.gateway import WANTED, edge_seconds, read_edges, read_gateway, statistics_path
 from autotuner.domain.measurement import GatewayCounters
-from autotuner.sandbox.envoy import bin_below, bucket_edges_ms, edge_label_ms, representable
+from autotuner.instruments.envoy import (
+    WANTED,
+    bin_below,
+    edge_label_ms,
+    edge_seconds,
+    read_edges,
+    read_gateway,
+    representable,
+    statistics_path,
+)
+from autotuner.instruments.exposition import Page
+from autotuner.instruments.readings import Unreadable
+from autotuner.sandbox.envoy import bucket_edges_ms
 
 ANSWERED = {"upstream_rq_total": 1, "buckets": (1, 1, 1)}
 SLOW = {"upstream_rq_total": 1, "buckets": (0, 0, 1)}

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from autotuner.adapters.scrape.exposition import Page, Unreadable
-from autotuner.adapters.scrape.server import WANTED, read_batches, read_server, statistics_path
 from autotuner.domain.measurement import BatchTiming, ServerCounters
+from autotuner.instruments.exposition import Page
+from autotuner.instruments.readings import Unreadable
+from autotuner.instruments.triton import WANTED, read_batches, read_server, statistics_path
 
 PAGE = """\
 # TYPE nv_inference_request_success counter

@@ -17,7 +17,7 @@ from datetime import timedelta
 from functools import cache
 from urllib.parse import SplitResult, urlsplit
 
-from autotuner.adapters.scrape.exposition import Unreadable
+from autotuner.instruments.readings import Unreadable
 
 LARGEST_ANSWER_BYTES = 20_000_000
 PART_BYTES = 262_144

@@ -7,15 +7,16 @@ says why in words for people.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import urlsplit
 
-from autotuner.adapters.scrape import gateway, server
-from autotuner.adapters.scrape.exposition import Page, Unreadable
 from autotuner.adapters.scrape.reading import Answer, read_all
+from autotuner.adapters.scrape.statistics import read_statistics, statistics_url
 from autotuner.domain.measurement import BatchTiming, GatewayCounters, Sample, ServerCounters
 from autotuner.domain.target import Replica, Target
+from autotuner.instruments import envoy, triton
+from autotuner.instruments.exposition import Page
+from autotuner.instruments.readings import Unreadable
 from autotuner.ports import Clock
 
 DEADLINE = timedelta(seconds=2)
@@ -48,8 +49,8 @@ class ScrapedMetrics:
         self, answer: Answer, faults: dict[str, str]
     ) -> tuple[tuple[float, ...], dict[str, GatewayCounters]]:
         try:
-            page = Page(answer.read(), gateway.WANTED)
-            edges = gateway.read_edges(page, self._names)
+            page = Page(answer.read(), envoy.WANTED)
+            edges = envoy.read_edges(page, self._names)
         except Unreadable as reason:
             for name in ("gateway", *self._names):
                 _note(faults, name, f"the gateway's statistics ({_place(self._gateway_url)}): {reason}")
@@ -57,26 +58,19 @@ class ScrapedMetrics:
         counters = {}
         for name in self._names:
             try:
-                counters[name] = self._steadied(name, gateway.read_gateway(page, name, edges))
+                counters[name] = envoy.steadied(self._before.get(name), envoy.read_gateway(page, name, edges))
             except Unreadable as reason:
                 _note(faults, name, f"the gateway's statistics of {name}: {reason}")
         self._before = counters
         return edges, counters
 
-    def _steadied(self, name: str, now: GatewayCounters) -> GatewayCounters:
-        """Keep `ended` from falling by the few requests that were sent between the reading of counter and gauge."""
-        before = self._before.get(name)
-        if before is None or now.sent < before.sent or now.ended >= before.ended:
-            return now
-        return replace(now, ended=before.ended)
-
     def _server(
         self, replica: Replica, answers: Mapping[str, Answer], faults: dict[str, str]
     ) -> ServerCounters | None:
         try:
-            page = Page(answers[self._metrics_url(replica)].read(), server.WANTED)
+            page = Page(answers[self._metrics_url(replica)].read(), triton.WANTED)
             batches = self._batches(replica, answers, faults)
-            return server.read_server(page, self._target.model, batches)
+            return triton.read_server(page, self._target.model, batches)
         except Unreadable as reason:
             _note(faults, replica.name, f"the server's metrics ({self._metrics_url(replica)}): {reason}")
             return None
@@ -86,11 +80,10 @@ class ScrapedMetrics:
     ) -> tuple[BatchTiming, ...]:
         """Statistics by batch size; without them the rest of the server's counters is still good."""
         try:
-            return server.read_batches(answers[self._statistics_url(replica)].read())
+            url = self._statistics_url(replica)
+            return read_statistics(answers[url], url)
         except Unreadable as reason:
-            _note(
-                faults, replica.name, f"the server's statistics ({self._statistics_url(replica)}): {reason}"
-            )
+            _note(faults, replica.name, str(reason))
             return ()
 
     @property
@@ -101,13 +94,13 @@ class ScrapedMetrics:
 
     @property
     def _gateway_url(self) -> str:
-        return self._target.gateway.admin_url.rstrip("/") + gateway.statistics_path(self._names)
+        return self._target.gateway.admin_url.rstrip("/") + envoy.statistics_path(self._names)
 
     def _metrics_url(self, replica: Replica) -> str:
         return replica.metrics_url if urlsplit(replica.metrics_url).path else f"{replica.metrics_url}/metrics"
 
     def _statistics_url(self, replica: Replica) -> str:
-        return replica.http_url.rstrip("/") + server.statistics_path(self._target.model)
+        return statistics_url(replica, self._target.model)
 
 
 def _note(faults: dict[str, str], name: str, sentence: str) -> None:

@@ -6,9 +6,9 @@ with what it measures (1 ms for two clusters of 40 buckets each, a third of what
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping
+
+from autotuner.instruments.readings import Labelled, Readings, Unreadable
 
 LABEL = r'[a-zA-Z_]\w*="(?:[^"\\]|\\.)*"'
 LINE = re.compile(
@@ -18,11 +18,7 @@ PAIR = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
 ESCAPE = re.compile(r"\\(.)")
 
 
-class Unreadable(Exception):
-    """A page or a counter that cannot be believed; `str()` says why, as the end of a sentence."""
-
-
-class Page:
+class Page(Readings):
     """The samples of the wanted families of one page.
 
     text: the page. wanted: full sample names (`…_bucket` apart from `…_count`). Raises Unreadable for anything
@@ -36,7 +32,8 @@ class Page:
             raise Unreadable("an empty page")
         if not text.endswith("\n"):
             raise Unreadable("metrics that are cut off at the end")
-        self._samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+        self._found: dict[str, list[Labelled]] = {}
+        super().__init__(self._found)
         for line in text.split("\n"):
             if line and not line.startswith("#"):
                 self._read(line, wanted)
@@ -47,37 +44,7 @@ class Page:
             raise Unreadable(f"a line that is no metric: {line[:60]!r}")
         name, labels, value = parts.groups()
         if name in wanted:
-            self._samples.setdefault(name, []).append((_labels(labels or ""), _number(name, value)))
-
-    def samples(self, name: str, **labels: str) -> list[tuple[Mapping[str, str], float]]:
-        """Return labels and value of each sample called `name` that has all these labels; values unchecked."""
-        return [
-            (found, value)
-            for found, value in self._samples.get(name, [])
-            if all(found.get(key) == wanted for key, wanted in labels.items())
-        ]
-
-    def total(self, name: str, **labels: str) -> float:
-        """Return the sum of the samples called `name` with these labels. Raises Unreadable when there is none."""
-        found = self.samples(name, **labels)
-        if not found:
-            raise Unreadable(f"no {name}" + "".join(f" for {value}" for value in labels.values()))
-        return sum(sensible(name, value) for _, value in found)
-
-    def total_or_zero(self, name: str, **labels: str) -> float:
-        """Return the same, and 0 when there is no such sample, for counters that only some versions have."""
-        return self.total(name, **labels) if self.samples(name, **labels) else 0.0
-
-    def total_or_none(self, names: Iterable[str]) -> float | None:
-        """Return the sum of the first of `names` that the page has, None when it has none of them."""
-        return next((self.total(name) for name in names if self.samples(name)), None)
-
-
-def sensible(name: str, value: float) -> float:
-    """Return `value`. Raises Unreadable when it is not a finite number from 0 up."""
-    if not math.isfinite(value) or value < 0:
-        raise Unreadable(f"{name} = {value:g}, which no counter can be")
-    return value
+            self._found.setdefault(name, []).append((_labels(labels or ""), _number(name, value)))
 
 
 def _labels(text: str) -> dict[str, str]:

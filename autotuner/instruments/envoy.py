@@ -11,10 +11,11 @@ import itertools
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from urllib.parse import quote
 
-from autotuner.adapters.scrape.exposition import Page, Unreadable, sensible
 from autotuner.domain.measurement import GatewayCounters
+from autotuner.instruments.readings import Readings, Unreadable, bucket_edge, sensible
 
 CLUSTER = "envoy_cluster_"
 NEVER_SENT = (
@@ -61,7 +62,7 @@ def statistics_path(names: Iterable[str]) -> str:
     return f"/stats/prometheus?filter={quote(f'^cluster[.]({clusters})[.]upstream_(rq|cx_(destroy|none|protocol))')}"
 
 
-def read_edges(page: Page, names: Iterable[str]) -> tuple[float, ...]:
+def read_edges(page: Readings, names: Iterable[str]) -> tuple[float, ...]:
     """Return the histogram's edges in seconds, ascending, infinity last; empty while no request was measured.
 
     Raises Unreadable when two clusters have different edges: their histograms could not be pooled.
@@ -72,7 +73,7 @@ def read_edges(page: Page, names: Iterable[str]) -> tuple[float, ...]:
     return found.pop() if found else ()
 
 
-def read_gateway(page: Page, name: str, edges_seconds: tuple[float, ...]) -> GatewayCounters:
+def read_gateway(page: Readings, name: str, edges_seconds: tuple[float, ...]) -> GatewayCounters:
     """Return what the gateway has counted for the cluster `name`. Raises Unreadable.
 
     Requests still waiting for a connection are not in `sent` yet. Failed are error answers (4xx, 5xx), answers
@@ -96,6 +97,13 @@ def read_gateway(page: Page, name: str, edges_seconds: tuple[float, ...]) -> Gat
     )
 
 
+def steadied(before: GatewayCounters | None, now: GatewayCounters) -> GatewayCounters:
+    """Keep `ended` from falling by the few requests that were sent between the reading of counter and gauge."""
+    if before is None or now.sent < before.sent or now.ended >= before.ended:
+        return now
+    return replace(now, ended=before.ended)
+
+
 def edge_seconds(label_ms: float) -> float:
     """Return the latency in seconds below which Envoy counts a request into the bucket `le=label_ms`.
 
@@ -109,27 +117,56 @@ def edge_seconds(label_ms: float) -> float:
     return (math.floor(label_ms / width_ms) + 1) * width_ms / 1000
 
 
-def _edges(page: Page, name: str) -> tuple[float, ...]:
+def bin_below(boundary_ms: float) -> float:
+    """Width in ms of Envoy's histogram bin that ends at `boundary_ms`.
+
+    Envoy records whole milliseconds (rounded down) and keeps two significant digits: [99, 100), [100, 110), …
+    """
+    if boundary_ms <= 100:
+        return 1.0
+    return float(10 ** (math.ceil(math.log10(boundary_ms)) - 2))
+
+
+def representable(latency_ms: float, *, up: bool = False) -> float:
+    """The nearest boundary of Envoy's bins at or below `latency_ms` (`up`: at or above), at least 1 ms."""
+    rounding = math.ceil if up else math.floor
+    if latency_ms <= 100:
+        return float(max(1, rounding(round(latency_ms, 6))))
+    width = bin_below(latency_ms)
+    return float(rounding(round(latency_ms / width, 6)) * width)
+
+
+def edge_label_ms(boundary_ms: float) -> float:
+    """The bucket edge (`le`, ms) whose count is exactly the requests that took less than `boundary_ms`.
+
+    Envoy counts a whole bin into `le=E` as soon as the bin's lower end is at or below E: `le="100"` holds
+    every request under 110 ms. So an edge is put in the middle of the bin that ends at the wanted boundary,
+    which must be `representable`.
+    """
+    return boundary_ms - bin_below(boundary_ms) / 2
+
+
+def edge_labels_ms(latency_seconds: float) -> tuple[float, ...]:
+    """Return the bucket labels with edges at a latency, or on both sides of one that Envoy's bins cannot say."""
+    milliseconds = latency_seconds * 1000
+    boundaries = {representable(milliseconds), representable(milliseconds, up=True)}
+    return tuple(edge_label_ms(boundary) for boundary in sorted(boundaries))
+
+
+def _edges(page: Readings, name: str) -> tuple[float, ...]:
     samples = page.samples(CLUSTER + BUCKET, envoy_cluster_name=name)
-    return tuple(sorted({edge_seconds(_edge_label(labels.get("le", ""))) for labels, _ in samples}))
+    return tuple(sorted({edge_seconds(bucket_edge(labels.get("le", ""))) for labels, _ in samples}))
 
 
-def _histogram(page: Page, name: str) -> list[tuple[float, int]]:
+def _histogram(page: Readings, name: str) -> list[tuple[float, int]]:
     """Edges in seconds and cumulative counts, ascending; labels that mean the same edge are merged."""
     found: dict[float, int] = {}
     for labels, value in page.samples(CLUSTER + BUCKET, envoy_cluster_name=name):
-        found[edge_seconds(_edge_label(labels.get("le", "")))] = round(sensible(BUCKET, value))
+        found[edge_seconds(bucket_edge(labels.get("le", "")))] = round(sensible(BUCKET, value))
     return sorted(found.items())
 
 
-def _edge_label(text: str) -> float:
-    try:
-        return sensible("le", float(text)) if text != "+Inf" else math.inf
-    except ValueError:
-        raise Unreadable(f"a histogram bucket le={text!r}") from None
-
-
-def _buckets(page: Page, name: str, edges_seconds: tuple[float, ...]) -> tuple[int, ...]:
+def _buckets(page: Readings, name: str, edges_seconds: tuple[float, ...]) -> tuple[int, ...]:
     if not edges_seconds:
         raise Unreadable("no latency histogram yet (it appears with the first measured request)")
     histogram = _histogram(page, name)
@@ -144,11 +181,11 @@ def _buckets(page: Page, name: str, edges_seconds: tuple[float, ...]) -> tuple[i
     return counts
 
 
-def _error_answers(page: Page, name: str) -> int:
+def _error_answers(page: Readings, name: str) -> int:
     samples = page.samples(CLUSTER + CODES, envoy_cluster_name=name)
     errors = [v for labels, v in samples if labels.get("envoy_response_code_class") in {"4", "5"}]
     return round(sum(sensible(CODES, value) for value in errors))
 
 
-def _sum(page: Page, counters: Iterable[str], name: str) -> int:
+def _sum(page: Readings, counters: Iterable[str], name: str) -> int:
     return round(sum(page.total_or_zero(CLUSTER + counter, envoy_cluster_name=name) for counter in counters))

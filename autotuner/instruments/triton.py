@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from autotuner.adapters.scrape.exposition import Page, Unreadable, sensible
 from autotuner.domain.measurement import BatchTiming, ServerCounters
+from autotuner.instruments.readings import Readings, Unreadable, sensible
 
 INFERENCE = "nv_inference_"
 COUNTERS = ("request_success", "request_failure", "count", "exec_count")
@@ -22,6 +22,12 @@ MEMORY_USED = ("emulated_gpu_memory_used_bytes", "nv_gpu_memory_used_bytes")
 MEMORY_TOTAL = ("emulated_gpu_memory_total_bytes", "nv_gpu_memory_total_bytes")
 DEVICE_BUSY = ("emulated_gpu_busy_microseconds_total",)
 """Triton itself has only a utilisation gauge, of which no exact share of a window can be made."""
+
+PULSE = INFERENCE + "request_success"
+"""A sample that every server with a loaded model has."""
+
+GAUGES = frozenset((*MEMORY_USED, *MEMORY_TOTAL, "nv_cpu_memory_used_bytes", "nv_cpu_memory_total_bytes"))
+"""Samples that may fall."""
 
 WANTED = frozenset(
     (
@@ -39,7 +45,7 @@ def statistics_path(model: str) -> str:
     return f"/v2/models/{quote(model, safe='')}/stats"
 
 
-def read_server(page: Page, model: str, batches: tuple[BatchTiming, ...]) -> ServerCounters:
+def read_server(page: Readings, model: str, batches: tuple[BatchTiming, ...]) -> ServerCounters:
     """Return what the server has counted for `model`, summed over its versions. Raises Unreadable."""
 
     def count(name: str) -> int:
@@ -48,7 +54,7 @@ def read_server(page: Page, model: str, batches: tuple[BatchTiming, ...]) -> Ser
     def seconds(name: str) -> float:
         return page.total(f"{INFERENCE}{name}_duration_us", model=model) / 1e6
 
-    if not page.samples(INFERENCE + "request_success", model=model):
+    if not page.samples(PULSE, model=model):
         raise Unreadable(f"nothing about the model {model}: it is not loaded there, or has another name")
     busy_us = page.total_or_none(DEVICE_BUSY)
     return ServerCounters(

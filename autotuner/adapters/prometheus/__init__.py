@@ -1,0 +1,5 @@
+"""The metrics source that reads raw counter samples from a Prometheus, or from what answers like one."""
+
+from autotuner.adapters.prometheus.source import PrometheusMetrics
+
+__all__ = ["PrometheusMetrics"]

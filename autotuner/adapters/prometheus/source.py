@@ -1,0 +1,217 @@
+"""One look through a metrics server: the newest scrapes of gateway and servers that belong together, as they were.
+
+A sample is dated by the gateway's scrape, in our clock. Each server's counters are of its first scrape at or after
+that, so that within one level of traffic two samples bound the same window everywhere. What is stale, doubled, partial
+or not there yet is absent, and `faults` says why (guards rule 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from autotuner.adapters.prometheus.client import PrometheusClient, Secrets
+from autotuner.adapters.prometheus.promql import samples_of
+from autotuner.adapters.prometheus.scrapes import Source, newest_of, series_in
+from autotuner.adapters.prometheus.series import TargetSeries
+from autotuner.adapters.prometheus.watch import GATEWAY, Seen, Watch, note
+from autotuner.domain.measurement import BatchTiming, GatewayCounters, Sample, ServerCounters
+from autotuner.domain.target import Target
+from autotuner.errors import InvalidInput
+from autotuner.instruments import devices, envoy, triton
+from autotuner.instruments.presets import preset_of
+from autotuner.instruments.readings import Readings, Unreadable
+from autotuner.ports import Clock
+
+Statistics = Callable[[], tuple[Mapping[str, tuple[BatchTiming, ...]], Mapping[str, str]]]
+"""Returns batches by replica, and why those of the others could not be read."""
+
+
+class PrometheusMetrics:
+    """`MetricsSource` of one target, through its metrics server. Not shared between threads."""
+
+    def __init__(self, target: Target, secrets: Secrets, statistics: Statistics, clock: Clock) -> None:
+        if target.metrics is None:
+            raise InvalidInput("metrics", None, "a section with prometheus")
+        self._target = target
+        self._plan = target.metrics
+        preset = preset_of(self._plan)
+        self._reading = preset.reading
+        self._names = [replica.name for replica in target.replicas]
+        self._series = TargetSeries(target, self._plan, preset)
+        self._client = PrometheusClient(self._plan.prometheus, secrets, clock)
+        self._statistics = statistics
+        self._clock = clock
+        self.watch = Watch(self._plan, self._series, self._reading, self._client, clock)
+        self._kept: tuple[tuple[object, ...], Sample] | None = None
+
+    def sample(self) -> Sample:
+        """Return the newest counters that belong together. What there is not is absent and explained; never raises."""
+        with ThreadPoolExecutor(1, thread_name_prefix="statistics") as pool:
+            reading = pool.submit(self._statistics)
+            seen = self.watch.look()
+            batches, unread = reading.result()
+        return self._sampled(seen, batches, unread)
+
+    def _sampled(
+        self, seen: Seen, batches: Mapping[str, tuple[BatchTiming, ...]], unread: Mapping[str, str]
+    ) -> Sample:
+        faults = dict(seen.faults)
+        at, times = self._together(seen)
+        moment: tuple[object, ...] = (at, tuple(sorted(times.items())), tuple(sorted(faults)))
+        if self._kept is not None and self._kept[0] == moment:
+            return replace(self._kept[1], faults=faults)
+        edges, counters = self._counters(seen, at, faults)
+        memory = self._device_memory(seen, times, faults)
+        servers = {}
+        for name, when in times.items():
+            try:
+                page = seen.servers[name].scrape(when)
+                counted = triton.read_server(page, self._target.model, batches.get(name, ()))
+                servers[name] = self._with_memory(counted, page, memory.get(name))
+                servers[name] = replace(
+                    servers[name], counted_by=self.watch.continuity.who([seen.servers[name]])
+                )
+            except Unreadable as reason:
+                note(faults, name, self.watch.told(f"the server {name}: {reason}"))
+        for name, why in unread.items():
+            note(faults, name, why)
+        dated = self._our_time(at) if at is not None else self._clock.now()
+        sample = Sample(at=dated, edges_seconds=edges, gateway=counters, servers=servers, faults=faults)
+        if at is not None:
+            self._kept = (moment, sample)
+        return sample
+
+    def _together(self, seen: Seen) -> tuple[float | None, dict[str, float]]:
+        """The gateway's scrape, and for each server its first scrape at or after that; None without a gateway.
+
+        The newest one of the gateway's that every server has an answer to.
+        """
+        newest = {name: source.times[-1] for name, source in seen.servers.items()}
+        if not seen.gateway:
+            return None, newest
+        limit = min(source.times[-1] for source in seen.gateway)
+        candidates = sorted(
+            {at for source in seen.gateway for at in source.times if at <= limit}, reverse=True
+        )
+        for at in candidates:
+            found = {name: _first_from(source, at) for name, source in seen.servers.items()}
+            if all(when is not None for when in found.values()):
+                return at, {name: when for name, when in found.items() if when is not None}
+        return None, newest
+
+    def _counters(
+        self, seen: Seen, at: float | None, faults: dict[str, str]
+    ) -> tuple[tuple[float, ...], dict[str, GatewayCounters]]:
+        if at is None:
+            if seen.gateway:
+                for name in (GATEWAY, *self._names):
+                    note(
+                        faults,
+                        name,
+                        self.watch.told("gateway and servers have no scrapes yet that belong together"),
+                    )
+            return (), {}
+        replicas = list(self._series.gateway.values())
+        try:
+            pages = [_scrape_from(source, at) for source in seen.gateway]
+            edges = _shared([self._reading.edges(page, replicas) for page in pages])
+        except Unreadable as reason:
+            for name in (GATEWAY, *self._names):
+                note(faults, name, self.watch.told(f"the gateway: {reason}"))
+            return (), {}
+        who = self.watch.continuity.who(seen.gateway)
+        counters: dict[str, GatewayCounters] = {}
+        for name in self._names:
+            try:
+                counted = [self._reading.counters(page, self._series.gateway[name], edges) for page in pages]
+                counters[name] = replace(self._steadied(name, _added(counted)), counted_by=who)
+            except Unreadable as reason:
+                note(faults, name, self.watch.told(f"the gateway's counters of {name}: {reason}"))
+        return edges, counters
+
+    def _steadied(self, name: str, now: GatewayCounters) -> GatewayCounters:
+        return envoy.steadied(self._kept[1].gateway.get(name) if self._kept is not None else None, now)
+
+    def _with_memory(
+        self, counted: ServerCounters, page: Readings, memory: tuple[float, float] | None
+    ) -> ServerCounters:
+        used: float | None
+        total: float | None
+        if self._plan.device == devices.TRITON:
+            return counted
+        if self._plan.device == devices.CPU:
+            used, total = devices.cpu_memory(page)
+        else:
+            used, total = memory if memory is not None else (None, None)
+        return replace(counted, memory_used_bytes=used, memory_total_bytes=total)
+
+    def _device_memory(
+        self, seen: Seen, times: Mapping[str, float], faults: dict[str, str]
+    ) -> dict[str, tuple[float, float]]:
+        """Memory by replica from DCGM, where that is asked for."""
+        if self._plan.device != devices.DCGM or not times:
+            return {}
+        uuids = {name: devices.uuids_of(seen.servers[name].scrape(at)) for name, at in times.items()}
+        found = {}
+        try:
+            exported = self._exported(frozenset(uuid for some in uuids.values() for uuid in some))
+        except Unreadable as reason:
+            for name in times:
+                note(faults, name, self.watch.told(f"the device memory of {name}: {reason}"))
+            return {}
+        for name in times:
+            try:
+                pod = self._series.servers[name].get("pod", "")
+                found[name] = devices.dcgm_memory(exported, pod, uuids[name])
+            except Unreadable as reason:
+                note(faults, name, self.watch.told(f"the device memory of {name}: {reason}"))
+        return found
+
+    def _exported(self, uuids: frozenset[str]) -> Readings:
+        """The newest samples of DCGM's exporters. Raises Unreadable."""
+        span = self.watch.span_seconds()
+        queries = {key: samples_of(text, span) for key, text in self._series.device_selectors(uuids).items()}
+        if not queries:
+            raise Unreadable(
+                "its Triton tells no device, and metrics.server names no pod to join DCGM's series by"
+            )
+        answers = self._client.ask(queries, self._plan.prometheus.deadline / 2)
+        return newest_of([one for answer in answers.values() for one in series_in(answer.read())])
+
+    def _our_time(self, theirs: float) -> datetime:
+        return datetime.fromtimestamp(theirs - self.watch.server_clock.ahead_seconds, UTC)
+
+
+def _first_from(source: Source, at: float) -> float | None:
+    return next((when for when in source.times if when >= at), None)
+
+
+def _scrape_from(source: Source, at: float) -> Readings:
+    when = _first_from(source, at)
+    assert when is not None, "at is no later than the newest scrape of any gateway"
+    return source.scrape(when)
+
+
+def _added(counters: list[GatewayCounters]) -> GatewayCounters:
+    first, *others = counters
+    for each in others:
+        first = GatewayCounters(
+            sent=first.sent + each.sent,
+            ended=first.ended + each.ended,
+            failed=first.failed + each.failed,
+            failed_unmeasured=first.failed_unmeasured + each.failed_unmeasured,
+            buckets=tuple(a + b for a, b in zip(first.buckets, each.buckets, strict=True)),
+            latency_sum_seconds=first.latency_sum_seconds + each.latency_sum_seconds,
+        )
+    return first
+
+
+def _shared(edges: list[tuple[float, ...]]) -> tuple[float, ...]:
+    """The edges that all gateways have which measured anything. Raises Unreadable when they differ."""
+    found = {each for each in edges if each}
+    if len(found) > 1:
+        raise Unreadable("different histogram buckets at different gateways")
+    return found.pop() if found else ()

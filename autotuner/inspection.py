@@ -1,0 +1,319 @@
+"""What a study would find of a target's metrics: series by series, how fresh, how exact, how long a verdict takes.
+
+Two samples of the same source, some seconds apart, are enough: what is missing is said with the reason and with the
+line of configuration that would bring it. Pure, so that every sentence can be tested.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from autotuner.domain.judgement import SCREENING, STRICT
+from autotuner.domain.measurement import Sample, Window, edges_around
+from autotuner.domain.ramp import fair_share
+from autotuner.domain.slo import ALLOWED_BAD_SHARE
+from autotuner.domain.study import StudyPlan
+from autotuner.domain.target import Target
+from autotuner.errors import InvalidInput
+from autotuner.instruments.devices import DCGM, NONE
+from autotuner.instruments.presets import Preset, preset, preset_of
+from autotuner.stats.eprocess import log_e_below
+
+SLOW_SHARES = (0.0, 0.0025, 0.005)
+"""True shares of slow requests for which the length of a verdict is told."""
+
+LONGEST_WINDOW_REQUESTS = 1_000_000
+
+
+class State(StrEnum):
+    """Whether a study could use something as it is, would be worse off, or could not run."""
+
+    GOOD = "good"
+    DOUBTFUL = "doubtful"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. advice: lines of configuration that would mend it; empty when nothing would."""
+
+    what: str
+    state: State
+    detail: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class VerdictCost:
+    """What an ACCEPT would take. requests, duration: None when it would never come. share: of slow requests."""
+
+    slow_share: float
+    strict: bool
+    requests: int | None
+    duration: timedelta | None
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """All that was found. rates: requests a second by replica; every: usual seconds between scrapes, by door."""
+
+    source: str
+    findings: tuple[Finding, ...]
+    edges_seconds: tuple[float, ...]
+    rates: Mapping[str, float]
+    verdicts: tuple[VerdictCost, ...]
+
+    @property
+    def usable(self) -> bool:
+        """Whether a study could measure with this."""
+        return all(finding.state is not State.MISSING for finding in self.findings)
+
+    @property
+    def reached(self) -> bool:
+        """Whether anything at all could be read."""
+        return any(finding.state is State.GOOD for finding in self.findings)
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Two samples of one source, when they were looked at, and how often it says that things are scraped."""
+
+    first: Sample
+    last: Sample
+    at: datetime
+    every_seconds: Mapping[str, float]
+
+
+def inspect(plan: StudyPlan, looks: Looks) -> Inspection:
+    """Return what a study under `plan` would find."""
+    target = plan.target
+    rates = _rates(looks)
+    found = (
+        *_gateway(plan, looks),
+        *_servers(plan, looks),
+        *_pace(plan, looks),
+        *_traffic(rates, looks),
+    )
+    return Inspection(
+        source=_source(target),
+        findings=found,
+        edges_seconds=looks.last.edges_seconds,
+        rates=rates,
+        verdicts=tuple(_verdicts(plan, sum(rates.values()))),
+    )
+
+
+def _source(target: Target) -> str:
+    if target.metrics is None:
+        return "direct scraping"
+    return f"Prometheus at {target.metrics.prometheus.url}, preset {target.metrics.preset}"
+
+
+def _preset(target: Target) -> Preset:
+    return preset("envoy") if target.metrics is None else preset_of(target.metrics)
+
+
+# ---- the gateway ----
+
+
+def _gateway(plan: StudyPlan, looks: Looks) -> Iterator[Finding]:
+    sample = looks.last
+    if not sample.gateway:
+        why = sample.faults.get("gateway", "no data")
+        yield Finding("gateway", State.MISSING, why, _gateway_scrape(plan.target))
+        return
+    for replica in plan.target.replicas:
+        name = replica.name
+        if name in sample.gateway:
+            counters = sample.gateway[name]
+            detail = f"{counters.sent:,} requests counted, {counters.failed:,} failed; {_age(looks)}"
+            yield Finding(f"gateway {name}", State.GOOD, detail)
+        else:
+            yield Finding(f"gateway {name}", State.MISSING, sample.faults.get(name, "no data"))
+    yield _edges(plan, sample)
+    note = _preset(plan.target).note
+    if note:
+        yield Finding("what this gateway cannot tell", State.DOUBTFUL, note)
+
+
+def _age(looks: Looks) -> str:
+    return f"{max(0.0, (looks.at - looks.last.at).total_seconds()):.1f} s old"
+
+
+def _edges(plan: StudyPlan, sample: Sample) -> Finding:
+    ceiling, what = plan.slo.p99_ceiling_seconds, "latency buckets"
+    advice = _bucket(_preset(plan.target), ceiling)
+    try:
+        low, high = edges_around(sample.edges_seconds, ceiling)
+    except InvalidInput:
+        edges = ", ".join(f"{edge * 1e3:g}" for edge in sample.edges_seconds)
+        detail = f"no edges on both sides of {ceiling * 1e3:g} ms: {edges or 'no request was measured yet'}"
+        return Finding(what, State.MISSING, detail, advice)
+    number = len(sample.edges_seconds)
+    if low == high:
+        return Finding(what, State.GOOD, f"{number} edges, one of them at {ceiling * 1e3:g} ms")
+    below, above = sample.edges_seconds[low] * 1e3, sample.edges_seconds[high] * 1e3
+    detail = (
+        f"{number} edges, none at {ceiling * 1e3:g} ms: a configuration is accepted by {below:g} ms "
+        f"and rejected by {above:g} ms"
+    )
+    return Finding(what, State.DOUBTFUL, detail, advice)
+
+
+def _bucket(gateway: Preset, ceiling_seconds: float) -> str:
+    labels = ", ".join(f"{label:g}" for label in gateway.reading.labels_for(ceiling_seconds))
+    return gateway.bucket_advice.replace("{label}", labels)
+
+
+def _gateway_scrape(target: Target) -> str:
+    """The scrape job that would bring the gateway's series into Prometheus."""
+    if target.metrics is None:
+        return ""
+    if _preset(target).name != "envoy":
+        return f"# see {_preset(target).source}"
+    address = target.gateway.admin_url.partition("://")[2]
+    return (
+        "scrape_configs:\n  - job_name: envoy\n    scrape_interval: 5s\n    metrics_path: /stats/prometheus\n"
+        f'    static_configs: [{{targets: ["{address}"]}}]'
+    )
+
+
+# ---- the servers ----
+
+
+def _servers(plan: StudyPlan, looks: Looks) -> Iterator[Finding]:
+    sample, target = looks.last, plan.target
+    for replica in target.replicas:
+        name, counted = replica.name, sample.servers.get(replica.name)
+        if counted is None:
+            address = replica.metrics_url.partition("://")[2].partition("/")[0]
+            yield Finding(
+                f"server {name}", State.MISSING, sample.faults.get(name, "no data"), _scrape(target, address)
+            )
+            continue
+        detail = f"{counted.succeeded:,} requests answered, {counted.failed:,} failed"
+        yield Finding(f"server {name}", State.GOOD, detail)
+        yield _memory(target, name, counted.memory_used_bytes, counted.memory_total_bytes)
+        if not counted.batches:
+            why = sample.faults.get(name, "the model has run nothing since it was loaded")
+            yield Finding(f"batches {name}", State.DOUBTFUL, f"no statistics by batch size: {why}")
+
+
+def _scrape(target: Target, address: str) -> str:
+    if target.metrics is None:
+        return ""
+    return (
+        "scrape_configs:\n  - job_name: triton\n    scrape_interval: 5s\n"
+        f'    static_configs: [{{targets: ["{address}"]}}]'
+    )
+
+
+def _memory(target: Target, name: str, used: float | None, total: float | None) -> Finding:
+    if used is not None and total is not None:
+        return Finding(f"memory {name}", State.GOOD, f"{used / 1e9:.1f} of {total / 1e9:.1f} GB used")
+    device = target.metrics.device if target.metrics is not None else "triton"
+    if device == NONE:
+        return Finding(f"memory {name}", State.GOOD, "not read, as metrics.device says")
+    advice = "tritonserver --allow-gpu-metrics=true   # or, with NVIDIA's exporter: metrics: {device: dcgm}"
+    if device == DCGM:
+        advice = "metrics: {server: {pod: '{name}'}}   # DCGM's series are joined by pod, else by the device's UUID"
+    detail = (
+        "no device memory: instances are not limited by what fits, and no trial is refused for lack of it"
+    )
+    return Finding(f"memory {name}", State.DOUBTFUL, detail, advice)
+
+
+# ---- pace ----
+
+
+def _pace(plan: StudyPlan, looks: Looks) -> Iterator[Finding]:
+    """Whether the study's pace fits how often things are scraped."""
+    if not looks.every_seconds:
+        return
+    every = max(looks.every_seconds.values())
+    told = ", ".join(f"{door} every {seconds:g} s" for door, seconds in sorted(looks.every_seconds.items()))
+    wanted = {
+        "look_interval": (timedelta(seconds=every), "a look between two scrapes sees nothing new"),
+        "flush_interval": (
+            timedelta(seconds=2 * every),
+            "what a request did is seen at the scrape after next",
+        ),
+        "no_data_limit": (timedelta(seconds=4 * every), "two missed scrapes would void a window"),
+    }
+    short = {name: each for name, each in wanted.items() if getattr(plan.pace, name) < each[0]}
+    if not short:
+        yield Finding("scrape interval", State.GOOD, told)
+        return
+    lines = "".join(
+        f"\n    {name}: {each[0].total_seconds():g}s   # {each[1]}" for name, each in short.items()
+    )
+    yield Finding(
+        "scrape interval",
+        State.DOUBTFUL,
+        f"{told}, which the pace does not allow for",
+        f"study:\n  pace:{lines}",
+    )
+
+
+# ---- traffic, and what a verdict would cost ----
+
+
+def _rates(looks: Looks) -> dict[str, float]:
+    window = Window(looks.first, looks.last)
+    both = [name for name in looks.last.gateway if name in looks.first.gateway]
+    comparable = [n for n in both if not looks.last.gateway[n].behind(looks.first.gateway[n])]
+    return {name: window.rate_per_second([name]) for name in comparable}
+
+
+def _traffic(rates: Mapping[str, float], looks: Looks) -> Iterator[Finding]:
+    if not looks.last.gateway:
+        return
+    if not rates:
+        yield Finding(
+            "traffic", State.DOUBTFUL, "the counters began anew while they were looked at: look again"
+        )
+    elif sum(rates.values()) == 0.0:
+        yield Finding(
+            "traffic", State.DOUBTFUL, "no request came while it was looked at: nothing can be judged"
+        )
+    else:
+        told = ", ".join(f"{name} {rate:.1f}/s" for name, rate in rates.items())
+        yield Finding("traffic", State.GOOD, told)
+
+
+def _verdicts(plan: StudyPlan, total_per_second: float) -> Iterator[VerdictCost]:
+    rate = total_per_second * fair_share(plan)
+    for strict in (False, True):
+        levels = STRICT if strict else SCREENING
+        for share in SLOW_SHARES:
+            requests = requests_to_accept(share, levels.accept_alpha)
+            yield VerdictCost(share, strict, requests, _duration(plan, requests, rate))
+
+
+def _duration(plan: StudyPlan, requests: int | None, rate: float) -> timedelta | None:
+    if requests is None or rate <= 0.0:
+        return None
+    return max(plan.pace.step_minimum, timedelta(seconds=requests / rate))
+
+
+def requests_to_accept(slow_share: float, alpha: float) -> int | None:
+    """Return how many requests an ACCEPT takes when exactly `slow_share` of them are slow; None for never.
+
+    Without dispersion: slow requests that come in bursts take that many times more.
+    """
+    wanted = -math.log(alpha)
+    low, high = 1, LONGEST_WINDOW_REQUESTS
+
+    def enough(requests: int) -> bool:
+        return float(log_e_below(slow_share * requests, requests, ALLOWED_BAD_SHARE)) >= wanted
+
+    if not enough(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+    return low

@@ -1,0 +1,120 @@
+"""What a study would find is said series by series, with the line of configuration that would mend it."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+
+import pytest
+
+from autotuner.domain.measurement import Sample
+from autotuner.domain.sources import Instrumentation, PrometheusServer
+from autotuner.inspection import Finding, Inspection, Looks, State, inspect, requests_to_accept
+from tests.builders import REPLICAS, a_budget, a_pace, a_plan, a_sample, a_target, at, changed
+
+MEASURED_BY = Instrumentation(PrometheusServer("http://10.0.0.20:9090"))
+READY = dict.fromkeys(REPLICAS, 2000)
+
+
+def inspected(
+    last: Sample | None = None, every: dict[str, float] | None = None, **plan: object
+) -> Inspection:
+    looks = Looks(a_sample(0), last or a_sample(10, READY), at(12), every or {})
+    return inspect(a_plan(**{"target": a_target(metrics=MEASURED_BY), **plan}), looks)
+
+
+def finding(found: Inspection, what: str) -> Finding:
+    return next(each for each in found.findings if each.what == what)
+
+
+def test_everything_there_is_usable_and_told_with_its_rate_and_age() -> None:
+    found = inspected()
+    assert found.usable
+    assert found.rates == dict.fromkeys(("stable-0", "stable-1", "canary"), 100.0)
+    assert "2.0 s old" in finding(found, "gateway canary").detail
+    assert finding(found, "latency buckets").detail == "13 edges, one of them at 100 ms"
+    assert found.source == "Prometheus at http://10.0.0.20:9090, preset envoy"
+
+
+def test_an_edge_beside_the_ceiling_is_told_with_the_line_to_add() -> None:
+    buckets = finding(inspected(slo=a_budget(p99_ceiling_seconds=0.12)), "latency buckets")
+    assert buckets.state is State.DOUBTFUL
+    assert "accepted by 100 ms and rejected by 150 ms" in buckets.detail
+    assert "upstream_rq_time" in buckets.advice
+    assert "115]" in buckets.advice
+
+
+def test_a_ceiling_that_envoy_cannot_say_gets_an_edge_on_both_sides() -> None:
+    buckets = finding(inspected(slo=a_budget(p99_ceiling_seconds=0.125)), "latency buckets")
+    assert "115, 125]" in buckets.advice
+
+
+def test_no_edge_above_the_ceiling_is_missing() -> None:
+    buckets = finding(inspected(slo=a_budget(p99_ceiling_seconds=50.0)), "latency buckets")
+    assert buckets.state is State.MISSING
+    assert buckets.advice
+
+
+def test_what_is_absent_is_missing_with_the_reason_and_the_scrape_to_add() -> None:
+    found = inspected(a_sample(10, READY, faults={"canary": "nothing scrapes it"}))
+    assert not found.usable
+    assert found.reached
+    server = finding(found, "server canary")
+    assert (server.state, server.detail) == (State.MISSING, "nothing scrapes it")
+    assert 'targets: ["127.0.0.1:9022"]' in server.advice
+    assert finding(found, "gateway canary").state is State.MISSING
+
+
+def test_nothing_at_all_was_not_reached() -> None:
+    faults = dict.fromkeys(("gateway", *REPLICAS), "no connection")
+    found = inspected(a_sample(10, names=(), faults=faults))
+    assert not found.reached
+    assert "/stats/prometheus" in finding(found, "gateway").advice
+
+
+def test_a_pace_quicker_than_the_scrapes_is_told_with_the_lines_to_add() -> None:
+    found = finding(inspected(every={"gateway": 15.0, "servers": 30.0}, pace=a_pace()), "scrape interval")
+    assert found.state is State.DOUBTFUL
+    for line in ("look_interval: 30s", "flush_interval: 60s", "no_data_limit: 120s"):
+        assert line in found.advice
+
+
+def test_a_pace_that_allows_for_the_scrapes_is_good() -> None:
+    pace = a_pace(
+        look_interval=timedelta(seconds=5),
+        flush_interval=timedelta(seconds=10),
+        no_data_limit=timedelta(seconds=30),
+    )
+    assert finding(inspected(every={"gateway": 5.0}, pace=pace), "scrape interval").state is State.GOOD
+
+
+def test_no_traffic_is_told() -> None:
+    found = inspected(a_sample(10))
+    assert "nothing can be judged" in finding(found, "traffic").detail
+    assert all(cost.duration is None for cost in found.verdicts)
+
+
+def test_counters_that_began_anew_are_told() -> None:
+    found = inspected(a_sample(10, dict.fromkeys(REPLICAS, 1)))
+    assert "began anew" in finding(found, "traffic").detail
+
+
+def test_missing_memory_is_told_for_each_device() -> None:
+    sample = a_sample(10, READY)
+    bare = {n: changed(c, memory_used_bytes=None, memory_total_bytes=None) for n, c in sample.servers.items()}
+    last = changed(sample, servers=bare)
+    advice = finding(inspected(last), "memory canary").advice
+    assert "device: dcgm" in advice
+    dcgm = a_target(metrics=dataclasses.replace(MEASURED_BY, device="dcgm"))
+    assert "pod" in finding(inspected(last, target=dcgm), "memory canary").advice
+    none = a_target(metrics=dataclasses.replace(MEASURED_BY, device="none"))
+    assert finding(inspected(last, target=none), "memory canary").state is State.GOOD
+
+
+def test_a_verdict_costs_what_the_evidence_takes() -> None:
+    assert requests_to_accept(0.0, 0.01) == pytest.approx(580, abs=5)
+    assert requests_to_accept(0.0025, 0.01) > requests_to_accept(0.0, 0.01)  # type: ignore[operator]
+    assert requests_to_accept(0.02, 0.01) is None
+    screening = next(cost for cost in inspected().verdicts if not cost.strict and cost.slow_share == 0.0)
+    assert screening.requests is not None
+    assert screening.duration == max(a_pace().step_minimum, timedelta(seconds=screening.requests / 100))

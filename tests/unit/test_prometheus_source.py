@@ -1,0 +1,383 @@
+"""A look through a metrics server gives whole scrapes that belong together, or says why it gives nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from autotuner.adapters.prometheus import PrometheusMetrics
+from autotuner.domain.measurement import BatchTiming, Sample
+from autotuner.domain.sources import Instrumentation, PrometheusServer
+from autotuner.domain.target import Replica
+from autotuner.secret_shelf import SecretShelf
+from tests.builders import START, ManualClock, a_target, at
+from tests.prometheus_stub import PrometheusStub
+from tests.stub_server import Planned
+
+EVERY = 5.0
+BEGIN = START.timestamp()
+NAMES = ("stable-0", "canary")
+ENVOY = {"instance": "envoy:9901", "job": "envoy"}
+COUNTERS = ("request_success", "request_failure", "count", "exec_count")
+DURATIONS = ("queue", "compute_input", "compute_infer", "compute_output")
+
+
+def triton_page(count: int) -> str:
+    names = [*COUNTERS, *(f"{name}_duration_us" for name in DURATIONS)]
+    return "".join(f'nv_inference_{name}{{model="vision",version="1"}} {count}\n' for name in names)
+
+
+def envoy_page(count: int, *names: str, le: str = "99.5") -> str:
+    return "".join(
+        f'envoy_cluster_upstream_rq_total{{envoy_cluster_name="{name}"}} {count}\n'
+        f'envoy_cluster_upstream_rq_active{{envoy_cluster_name="{name}"}} 0\n'
+        f'envoy_cluster_upstream_rq_time_bucket{{envoy_cluster_name="{name}",le="{le}"}} {count - 1}\n'
+        f'envoy_cluster_upstream_rq_time_bucket{{envoy_cluster_name="{name}",le="+Inf"}} {count}\n'
+        for name in names
+    )
+
+
+class Rig:
+    """A metrics server that has scraped everything every 5 s: 10 requests more at each scrape. Servers 2 s later."""
+
+    def __init__(self, server: PrometheusStub, **plan: Any) -> None:
+        self.server = server
+        self.clock = ManualClock()
+        replicas = [Replica(name, f"http://{name}:8000", f"http://{name}:8002/metrics") for name in NAMES]
+        prometheus = plan.pop("prometheus", {})
+        self.target = dataclasses.replace(
+            a_target(),
+            model="vision",
+            stable=(replicas[0],),
+            canary=replicas[1],
+            metrics=Instrumentation(
+                PrometheusServer(server.url, **{"deadline": timedelta(seconds=1), **prometheus}), **plan
+            ),
+        )
+        self.batches: Mapping[str, tuple[BatchTiming, ...]] = {
+            name: (BatchTiming(4, 1, 0.1),) for name in NAMES
+        }
+        self.metrics = PrometheusMetrics(
+            self.target, SecretShelf({"token": "s3cret"}), lambda: (self.batches, {}), self.clock
+        )
+
+    def turn(self, seconds: float) -> None:
+        self.clock.turn(seconds)
+        self.server.now += seconds
+
+    def scrape(self, number: int, *, servers: tuple[str, ...] = NAMES, gateway: bool = True) -> None:
+        """Scrape number `number`, 10 requests a scrape."""
+        count, when = 100 + 10 * number, BEGIN + number * EVERY
+        if gateway:
+            self.server.page(when, envoy_page(count, *NAMES), **ENVOY)
+        for name in servers:
+            self.server.page(when + 2, triton_page(count), instance=f"{name}:8002", job="triton")
+
+    def look(self) -> Sample:
+        return self.metrics.sample()
+
+
+@pytest.fixture
+def server() -> Iterator[PrometheusStub]:
+    with PrometheusStub(BEGIN) as stub:
+        yield stub
+
+
+def scraped(server: PrometheusStub, until: int = 5, **plan: Any) -> Rig:
+    """A rig after the scrapes 0 to `until`, 3 s after the last."""
+    rig = Rig(server, **plan)
+    for number in range(until + 1):
+        rig.scrape(number)
+    rig.turn(until * EVERY + 3)
+    return rig
+
+
+def test_a_look_gives_the_newest_scrape_of_everything_as_it_was(server: PrometheusStub) -> None:
+    sample = scraped(server).look()
+    assert sample.faults == {}
+    assert sample.at == at(25)
+    assert sample.edges_seconds == (0.1, math.inf)
+    assert {name: (c.sent, c.ended, c.buckets) for name, c in sample.gateway.items()} == dict.fromkeys(
+        NAMES, (150, 150, (149, 150))
+    )
+    assert {name: c.succeeded for name, c in sample.servers.items()} == dict.fromkeys(NAMES, 150)
+    assert sample.servers["canary"].batches == (BatchTiming(4, 1, 0.1),)
+
+
+def test_nothing_but_plain_selectors_and_the_time_is_asked_for(server: PrometheusStub) -> None:
+    scraped(server).look()
+    assert server.queries
+    for query in server.queries:
+        assert query == "time()" or (query.startswith("{__name__=") and query.endswith("ms]"))
+        assert "rate(" not in query
+
+
+def test_between_two_scrapes_the_sample_stays_the_same_moment(server: PrometheusStub) -> None:
+    rig = scraped(server)
+    first = rig.look()
+    rig.turn(1)
+    assert rig.look() == first
+    rig.scrape(6)
+    rig.turn(3)
+    assert rig.look().at == at(30)
+
+
+def test_a_gateway_scrape_waits_for_the_servers_scrapes_after_it(server: PrometheusStub) -> None:
+    rig = scraped(server)
+    rig.look()
+    rig.scrape(6, servers=())
+    rig.turn(3)
+    assert rig.look().at == at(25)
+    rig.scrape(6, gateway=False)
+    rig.turn(2)
+    sample = rig.look()
+    assert sample.at == at(30)
+    assert sample.servers["canary"].succeeded == sample.gateway["canary"].sent == 160
+
+
+def test_edges_are_matched_as_numbers(server: PrometheusStub) -> None:
+    rig = scraped(server)
+    first = rig.look()
+    server.page(BEGIN + 30, envoy_page(160, *NAMES, le="99.50"), **ENVOY)
+    rig.scrape(6, gateway=False)
+    rig.turn(5)
+    second = rig.look()
+    assert second.edges_seconds == first.edges_seconds
+    assert not second.gateway["canary"].behind(first.gateway["canary"])
+
+
+# ---- what goes wrong ----
+
+
+def answers(status: int, body: str = "", **more: Any) -> Planned:
+    return Planned(body, status, **more)
+
+
+@pytest.mark.parametrize(
+    ("planned", "words"),
+    [
+        (answers(422, '{"status":"error","error":"too many samples"}'), "HTTP 422 instead of an answer: "),
+        (answers(503, "<html><body>no backend</body></html>"), "HTTP 503 and a web page"),
+        (answers(200, "<html>sign in</html>"), "something that is not JSON"),
+        (answers(200, "[]"), "unknown form"),
+        (answers(200, '{"status":"success","data":{"result":"?"}}'), "unknown form"),
+        (answers(302, headers={"location": "http://elsewhere/"}), "HTTP 302, a redirect"),
+        (answers(200, "{", promised=100), "broke off"),
+        (Planned(hang=True), "no answer within"),
+    ],
+)
+def test_a_server_that_does_not_answer_as_it_should_leaves_nothing_and_a_reason(
+    server: PrometheusStub, planned: Planned, words: str
+) -> None:
+    rig = scraped(server)
+    rig.look()
+    server.planned = planned
+    sample = rig.look()
+    assert sample.gateway == {}
+    assert sample.servers == {}
+    assert words in sample.faults["gateway"]
+    assert server.url in sample.missing(NAMES)
+
+
+def test_nobody_there_is_said_so(server: PrometheusStub) -> None:
+    with PrometheusStub(BEGIN) as gone:
+        url = gone.url
+    rig = Rig(server)
+    assert rig.target.metrics is not None
+    away = dataclasses.replace(rig.target.metrics, prometheus=PrometheusServer(url, timedelta(seconds=1)))
+    metrics = PrometheusMetrics(
+        dataclasses.replace(rig.target, metrics=away), SecretShelf(), lambda: ({}, {}), ManualClock()
+    )
+    assert "no connection" in metrics.sample().faults["gateway"]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [({"warnings": ["store 2 is gone"]}, "store 2 is gone"), ({"isPartial": True}, "partial")],
+)
+def test_an_answer_that_is_not_all_there_is_none(
+    server: PrometheusStub, more: dict[str, object], words: str
+) -> None:
+    rig = scraped(server)
+    server.more = more
+    sample = rig.look()
+    assert sample.gateway == {}
+    assert words in sample.faults["canary"]
+
+
+def test_a_source_that_was_not_scraped_lately_is_not_the_present(server: PrometheusStub) -> None:
+    rig = scraped(server)
+    rig.look()
+    rig.turn(20)
+    sample = rig.look()
+    assert sample.gateway == {}
+    assert sample.servers == {}
+    assert "was last scraped 23 s ago, where every 5 s is usual" in sample.faults["gateway"]
+
+
+def test_a_server_that_is_gone_costs_that_replica_alone(server: PrometheusStub) -> None:
+    rig = scraped(server)
+    for number in range(6, 12):
+        rig.scrape(number, servers=("stable-0",))
+    rig.turn(30)
+    sample = rig.look()
+    assert set(sample.servers) == {"stable-0"}
+    assert set(sample.gateway) == set(NAMES)
+    assert 'instance="canary:8002"' in sample.faults["canary"] or "last scraped" in sample.faults["canary"]
+
+
+def test_a_gap_is_told_and_costs_no_request(server: PrometheusStub) -> None:
+    rig = scraped(server)
+    first = rig.look()
+    rig.turn(15)
+    for number in (8, 9):
+        rig.scrape(number)
+    rig.turn(5)
+    sample = rig.look()
+    assert "was not scraped for 15 s" in sample.faults["canary"]
+    assert sample.gateway["canary"].sent - first.gateway["canary"].sent == 40
+    assert not sample.gateway["canary"].behind(first.gateway["canary"])
+
+
+def test_a_counter_that_began_anew_and_grew_past_its_old_value_is_seen(server: PrometheusStub) -> None:
+    rig = scraped(server)
+    first = rig.look()
+    server.page(BEGIN + 30, envoy_page(2, *NAMES), **ENVOY)
+    server.page(BEGIN + 35, envoy_page(500, *NAMES), **ENVOY)
+    for number in (6, 7):
+        rig.scrape(number, gateway=False)
+    rig.turn(10)
+    sample = rig.look()
+    assert sample.gateway["canary"].sent > first.gateway["canary"].sent
+    assert sample.gateway["canary"].behind(first.gateway["canary"])
+    assert "began anew" in sample.faults["gateway"]
+    assert not sample.servers["canary"].behind(first.servers["canary"])
+
+
+def test_a_server_that_was_scraped_twice_for_one_replica_is_refused(server: PrometheusStub) -> None:
+    rig = scraped(server)
+    for number in range(3, 6):
+        server.page(BEGIN + number * EVERY + 1, triton_page(100), instance="canary:8002", job="annotations")
+    sample = rig.look()
+    assert set(sample.servers) == {"stable-0"}
+    assert 'two series for canary:8002, {job="annotations"} and {job="triton"}' in sample.faults["canary"]
+    assert "metrics.labels" in sample.faults["canary"]
+
+
+def test_labels_pick_one_of_two(server: PrometheusStub) -> None:
+    rig = scraped(server, labels=(("cluster", "a"),))
+    assert "no samples" in rig.look().faults["gateway"] or "too few" in rig.look().faults["gateway"]
+    assert any('cluster="a"' in query for query in server.queries)
+
+
+def test_more_gateways_than_the_target_names_are_refused_and_as_many_are_added_up(
+    server: PrometheusStub,
+) -> None:
+    rig = scraped(server)
+    for number in range(6):
+        server.page(
+            BEGIN + number * EVERY + 1, envoy_page(1000, *NAMES), instance="envoy-2:9901", job="envoy"
+        )
+    assert (
+        "2 are scraped (envoy-2:9901, envoy:9901) where metrics.gateway_pods says 1"
+        in (rig.look().faults["gateway"])
+    )
+    both = scraped_again(server, gateway_pods=None)
+    sample = both.look()
+    assert sample.gateway["canary"].sent == 1150
+    assert sample.gateway["canary"].counted_by == "envoy-2:9901; envoy:9901"
+
+
+def scraped_again(server: PrometheusStub, **plan: Any) -> Rig:
+    """Another source of what was scraped already."""
+    rig = Rig(server, **plan)
+    rig.clock.turn(server.now - BEGIN)
+    return rig
+
+
+def test_another_gateway_in_its_place_is_no_difference_of_counts(server: PrometheusStub) -> None:
+    rig = scraped(server, gateway_pods=None)
+    first = rig.look()
+    rig.turn(5)
+    for number in range(6, 12):
+        server.page(BEGIN + number * EVERY, envoy_page(5000, *NAMES), instance="envoy-2:9901", job="envoy")
+        rig.scrape(number, gateway=False)
+    rig.turn(15)
+    assert "last scraped" in rig.look().faults["gateway"]
+    rig.turn(10)
+    second = rig.look()
+    assert second.gateway["canary"].sent > first.gateway["canary"].sent
+    assert second.gateway["canary"].behind(first.gateway["canary"])
+
+
+@pytest.mark.parametrize("ahead", [5.0, -5.0])
+def test_a_clock_that_differs_is_corrected_and_told(server: PrometheusStub, ahead: float) -> None:
+    rig = scraped(server)
+    rig.clock = ManualClock(at(28 - ahead))
+    rig.metrics = PrometheusMetrics(rig.target, SecretShelf(), lambda: (rig.batches, {}), rig.clock)
+    sample = rig.look()
+    assert sample.at == at(25 - ahead)
+    assert f"{ahead:+.1f} s" in sample.faults["clock"]
+    assert set(sample.gateway) == set(NAMES)
+
+
+def test_a_server_that_lost_its_data_is_waited_for_and_then_goes_on(server: PrometheusStub) -> None:
+    rig = scraped(server)
+    first = rig.look()
+    server.forget()
+    rig.turn(5)
+    assert rig.look().gateway == {}
+    rig.scrape(7)
+    rig.turn(4)
+    assert "too few scrapes" in rig.look().faults["gateway"]
+    for number in (8, 9):
+        rig.scrape(number)
+    rig.turn(11)
+    sample = rig.look()
+    assert sample.gateway["canary"].sent - first.gateway["canary"].sent == 40
+    assert not sample.gateway["canary"].behind(first.gateway["canary"])
+
+
+def test_a_scrape_of_which_a_part_has_arrived_is_not_used_yet(server: PrometheusStub) -> None:
+    rig = scraped(server)
+    rig.look()
+    server.page(BEGIN + 30, envoy_page(160, "stable-0"), **ENVOY)
+    rig.scrape(6, gateway=False)
+    rig.turn(5)
+    assert rig.look().at == at(25)
+    server.page(BEGIN + 30, envoy_page(160, "canary"), **ENVOY)
+    assert rig.look().at == at(30)
+
+
+# ---- who asks ----
+
+
+def test_tenant_and_bearer_are_sent_and_the_secret_is_in_no_reason(server: PrometheusStub) -> None:
+    rig = scraped(server, prometheus={"tenant": "team-a", "bearer": "token"})
+    rig.look()
+    assert {headers["X-Scope-OrgID"] for headers in server.headers} == {"team-a"}
+    assert {headers["Authorization"] for headers in server.headers} == {"Bearer s3cret"}
+    server.planned = Planned("no", 401)
+    assert "s3cret" not in str(rig.look().faults)
+
+
+def test_a_user_and_a_password_are_sent(server: PrometheusStub) -> None:
+    rig = scraped(server, prometheus={"user": "anna", "password": "token"})
+    rig.look()
+    assert {headers["Authorization"] for headers in server.headers} == {"Basic YW5uYTpzM2NyZXQ="}
+
+
+def test_a_secret_that_is_not_there_is_named(server: PrometheusStub) -> None:
+    sample = scraped(server, prometheus={"bearer": "missing"}).look()
+    assert "secret: 'missing' is not allowed" in sample.faults["gateway"]
+    assert server.queries == []
+
+
+def test_without_a_section_there_is_nothing_to_ask() -> None:
+    with pytest.raises(Exception, match="metrics"):
+        PrometheusMetrics(a_target(), SecretShelf(), lambda: ({}, {}), ManualClock())
