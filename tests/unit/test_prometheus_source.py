@@ -372,6 +372,16 @@ def test_a_user_and_a_password_are_sent(server: PrometheusStub) -> None:
     assert {headers["Authorization"] for headers in server.headers} == {"Basic YW5uYTpzM2NyZXQ="}
 
 
+def test_a_secret_that_no_header_can_have_is_not_shown(server: PrometheusStub) -> None:
+    rig = scraped(server, prometheus={"bearer": "odd"})
+    shelf = SecretShelf({"odd": "s3cret\nX-Other: 1"})
+    metrics = PrometheusMetrics(rig.target, shelf, lambda: ({}, {}), rig.clock)
+    fault = metrics.sample().faults["gateway"]
+    assert "the secret odd has characters" in fault
+    assert "s3cret" not in fault
+    assert server.queries == []
+
+
 def test_a_secret_that_is_not_there_is_named(server: PrometheusStub) -> None:
     sample = scraped(server, prometheus={"bearer": "missing"}).look()
     assert "secret: 'missing' is not allowed" in sample.faults["gateway"]

@@ -103,9 +103,8 @@ class PrometheusClient:
         session.trust_env = False
         session.max_redirects = 0
         session.hooks["response"].append(_complete)
-        connection = PrometheusConnect(
-            url=self._server.url, headers=self._headers(), auth=self._auth(), session=session
-        )
+        session.auth = self._auth()
+        connection = PrometheusConnect(url=self._server.url, headers=self._headers(), session=session)
         session.mount(self._server.url, adapter)
         return connection
 
@@ -125,13 +124,21 @@ class PrometheusClient:
         if self._server.tenant:
             headers["X-Scope-OrgID"] = self._server.tenant
         if self._server.bearer:
-            headers["Authorization"] = f"Bearer {self._secrets(self._server.bearer)}"
+            headers["Authorization"] = f"Bearer {self._sendable(self._server.bearer)}"
         return headers
 
-    def _auth(self) -> tuple[str, str] | None:
+    def _sendable(self, name: str) -> str:
+        """A secret that fits into a header: the library would show another one in its error. Raises Unreadable."""
+        secret = self._secrets(name)
+        if not secret.isascii() or not secret.isprintable() or secret != secret.strip():
+            raise Unreadable(f"the secret {name} has characters that no header can have")
+        return secret
+
+    def _auth(self) -> tuple[bytes, bytes] | None:
         if not self._server.user:
             return None
-        return self._server.user, self._secrets(self._server.password) if self._server.password else ""
+        password = self._secrets(self._server.password) if self._server.password else ""
+        return self._server.user.encode(), password.encode()
 
 
 class _Adapter(HTTPAdapter):
