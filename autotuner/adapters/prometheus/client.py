@@ -7,6 +7,7 @@ redirect is followed, and no proxy or password is taken from the environment.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
 import tempfile
@@ -103,7 +104,6 @@ class PrometheusClient:
         session.trust_env = False
         session.max_redirects = 0
         session.hooks["response"].append(_complete)
-        session.auth = self._auth()
         connection = PrometheusConnect(url=self._server.url, headers=self._headers(), session=session)
         session.mount(self._server.url, adapter)
         return connection
@@ -125,6 +125,10 @@ class PrometheusClient:
             headers["X-Scope-OrgID"] = self._server.tenant
         if self._server.bearer:
             headers["Authorization"] = f"Bearer {self._sendable(self._server.bearer)}"
+        elif self._server.user:
+            password = self._secrets(self._server.password) if self._server.password else ""
+            pair = base64.b64encode(f"{self._server.user}:{password}".encode()).decode()
+            headers["Authorization"] = f"Basic {pair}"
         return headers
 
     def _sendable(self, name: str) -> str:
@@ -133,12 +137,6 @@ class PrometheusClient:
         if not secret.isascii() or not secret.isprintable() or secret != secret.strip():
             raise Unreadable(f"the secret {name} has characters that no header can have")
         return secret
-
-    def _auth(self) -> tuple[bytes, bytes] | None:
-        if not self._server.user:
-            return None
-        password = self._secrets(self._server.password) if self._server.password else ""
-        return self._server.user.encode(), password.encode()
 
 
 class _Adapter(HTTPAdapter):
