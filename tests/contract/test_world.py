@@ -16,10 +16,11 @@ from autotuner.sandbox.envoy import find_envoy
 from autotuner.sandbox.processes import ProcessFailed
 from autotuner.sandbox.tritonserver import TritonInstallation, install
 from autotuner.sandbox.wheels import UnsupportedMachine
-from tests.contract.worlds import LIMIT, Found, Rig, SandboxRig, SimulatedRig, load
+from tests.contract.worlds import LIMIT, Found, PrometheusRig, Rig, SandboxRig, SimulatedRig, load
 
 STABLE, CANARY = "stable-0", "canary"
 HALF = {STABLE: 500, CANARY: 500}
+REAL = {"sandbox": SandboxRig, "prometheus": PrometheusRig}
 
 
 def installed() -> TritonInstallation:
@@ -32,7 +33,7 @@ def installed() -> TritonInstallation:
 
 @pytest.fixture(
     scope="module",
-    params=["simulated", pytest.param("sandbox", marks=pytest.mark.integration)],
+    params=["simulated", *(pytest.param(name, marks=pytest.mark.integration) for name in REAL)],
 )
 def shared(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -41,7 +42,7 @@ def shared(
         rig = SimulatedRig()
         yield rig, Found(rig)
         return
-    with SandboxRig(installed(), tmp_path_factory.mktemp("world")).running() as sandbox:
+    with REAL[request.param](installed(), tmp_path_factory.mktemp("world")).running() as sandbox:
         yield sandbox, Found(sandbox)
 
 

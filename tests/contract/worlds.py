@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -14,23 +14,30 @@ from urllib.parse import urlsplit
 
 from autotuner.adapters.clock import SystemClock
 from autotuner.adapters.envoy import EnvoyRoute
-from autotuner.adapters.scrape import ScrapedMetrics
+from autotuner.adapters.prometheus import PrometheusMetrics
+from autotuner.adapters.scrape import ScrapedMetrics, ScrapedStatistics
 from autotuner.adapters.simulated import SimulatedWorld, small_vision
 from autotuner.adapters.triton import TritonServing
 from autotuner.domain.configuration import Configuration, fingerprint, with_configuration
 from autotuner.domain.measurement import Sample
+from autotuner.domain.sources import Instrumentation
+from autotuner.domain.sources import PrometheusServer as Address
 from autotuner.domain.target import Replica, Target
 from autotuner.ports import World
 from autotuner.sandbox.envoy import EnvoyProcess, Topology
 from autotuner.sandbox.model_repository import reference_requests, write_repository
+from autotuner.sandbox.processes import wait_until
 from autotuner.sandbox.tritonserver import TritonInstallation, TritonProcess
 from autotuner.sandbox.workload import Workload, parse_workload
-from tests.builders import ManualClock, a_target
+from autotuner.secret_shelf import SecretShelf
+from tests.builders import ManualClock, a_target, changed
+from tests.prometheus_server import PrometheusServer, job
 
 LIMIT = timedelta(seconds=30)
 QUIET_WITHIN_SECONDS = 15.0
 CEILING = timedelta(milliseconds=100)
 FLUSH_INTERVAL = timedelta(milliseconds=250)
+SCRAPED_EVERY = timedelta(milliseconds=250)
 
 
 class Rig(Protocol):
@@ -183,6 +190,58 @@ class SandboxRig:
             headers = dict(self._requests.headers)
             connection.request("POST", self._requests.path, bodies[number % len(bodies)], headers)
             connection.getresponse().read()
+
+
+class PrometheusRig(SandboxRig):
+    """The same servers and gateway, counted by a real Prometheus: what happened is seen a few scrapes later."""
+
+    def __init__(self, installation: TritonInstallation, directory: Path) -> None:
+        super().__init__(installation, directory)
+        pages = {"envoy": f"{self._envoy.admin_url}/stats/prometheus"}
+        pages |= {replica.name: replica.metrics_url for replica in self.target.replicas}
+        jobs = [job(name, url, {"pod": name}) for name, url in pages.items()]
+        self._prometheus = PrometheusServer(directory / "prometheus", SCRAPED_EVERY, jobs)
+        plan = Instrumentation(Address(self._prometheus.url), server=(("pod", "{name}"),))
+        self.target = changed(self.target, metrics=plan)
+        statistics = ScrapedStatistics(self.target, timedelta(seconds=2))
+        metrics = PrometheusMetrics(self.target, SecretShelf(), statistics, SystemClock())
+        self.world = World(self.world.serving, self.world.route, metrics)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[SandboxRig]:
+        with super().running(), self._prometheus:
+            self._await(lambda sample: set(sample.servers) == set(_names(self.target)))
+            yield self
+
+    def send(self, requests: int) -> int:
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            list(pool.map(self._send_one, range(requests)))
+        self._await_from_now(_quiet)
+        return requests
+
+    def crash(self, replica: str) -> None:
+        super().crash(replica)
+        self._await(lambda sample: replica not in sample.servers)
+
+    def start(self, replica: str) -> None:
+        super().start(replica)
+        self._await_from_now(lambda sample: replica in sample.servers)
+
+    def stop_gateway(self) -> None:
+        super().stop_gateway()
+        self._await(lambda sample: not sample.gateway)
+
+    def restart_gateway(self) -> None:
+        super().restart_gateway()
+        self._await_from_now(lambda sample: set(sample.servers) == set(_names(self.target)))
+
+    def _await_from_now(self, wanted: Callable[[Sample], bool]) -> None:
+        since = SystemClock().now()
+        self._await(lambda sample: sample.at > since and wanted(sample))
+
+    def _await(self, wanted: Callable[[Sample], bool]) -> None:
+        limit = timedelta(seconds=QUIET_WITHIN_SECONDS)
+        wait_until(lambda: wanted(self.world.metrics.sample()), within=limit, what="Prometheus has seen it")
 
 
 def _quiet(sample: Sample) -> bool:
