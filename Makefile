@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Extra arguments: make demo ARGS="--keep", make test ARGS="-k rollout"
 ARGS ?=
 
-.PHONY: help setup demo test test-fast check lint types imports format docs bench bench-lists bench-proposer sweep lock clean
+.PHONY: help setup demo serve test test-fast check lint types imports format docs bench bench-lists bench-proposer sweep lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -18,6 +18,9 @@ setup: ## Make .venv with the command autotuner in it
 
 demo: setup ## Tune a real Triton under a p99 ceiling on this machine
 	@$(BIN)/autotuner demo $(ARGS)
+
+serve: setup ## Serve the web UI and the REST API on a stack on this machine
+	@$(BIN)/autotuner serve --sandbox $(ARGS)
 
 test: setup ## Run all tests
 	@$(BIN)/pytest $(ARGS)

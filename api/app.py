@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import Scope
 
-from api.context import Context, Surroundings
+from api.context import Context, Surroundings, as_problem
 from api.description import describe
 from api.guard import Gate, Guard, Known
 from api.limits import Limiter
 from api.routes import audit, budgets, events, health, promotions, schedules, studies, targets, trials
 from api.scopes import RULES, RuleBook
+from api.ui import web
+from api.ui.failures import failure, is_page
+from api.ui.rendering import Renderer
+from api.ui.rules import PAGES
+from api.ui.session import Sessions
 from api.validation import on_http_error, on_invalid_request
 from autotuner import __version__
 from autotuner.access import identify
@@ -45,32 +52,58 @@ def create(application: Application) -> FastAPI:
     app = FastAPI(
         title="autotuner", version=__version__, openapi_url=None, docs_url=None, redoc_url=None, debug=False
     )
-    for router in ROUTERS:
+    for router in (*ROUTERS, *web.ROUTERS):
         app.include_router(router)
-    rules = RuleBook(RULES)
-    rules.check_complete(routes())
+    rules = RuleBook((*RULES, *PAGES))
+    rules.check_complete((*routes(), *pages()))
     instruments = Instruments()
+    renderer = Renderer(Sessions(application.clock, application.settings.ui_session_key.get_secret_value()))
+    gate = _gate(application, rules, renderer.sessions)
     app.state.application = application
     app.state.instruments = instruments
     app.state.seats = events.Seats(application.settings.api_streams, instruments.streams)
+    app.state.gate = gate
+    app.state.renderer = renderer
     app.state.description = functools.cache(lambda: json.dumps(describe(app, RULES)).encode())
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(HTTPException, on_http_error)
     # The last one added is the outermost: Context, then Guard, then the routes.
-    app.add_middleware(Guard, gate=_gate(application, rules))
-    app.add_middleware(Context, surroundings=Surroundings(application.clock, instruments))
+    app.add_middleware(Guard, gate=gate)
+    app.add_middleware(
+        Context, surroundings=Surroundings(application.clock, instruments, _responding(renderer))
+    )
     return app
 
 
 def routes() -> Iterator[tuple[str, str]]:
-    """Yield method and path of every route."""
-    for router in ROUTERS:
+    """Yield method and path of every route of the REST API."""
+    yield from _served(ROUTERS)
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Yield method and path of every page."""
+    yield from _served(web.ROUTERS)
+
+
+def _served(routers: Iterable[APIRouter]) -> Iterator[tuple[str, str]]:
+    for router in routers:
         for route in router.routes:
             assert isinstance(route, APIRoute)
             yield from ((method, route.path) for method in route.methods or ())
 
 
-def _gate(application: Application, rules: RuleBook) -> Gate:
+def _responding(renderer: Renderer) -> Callable[[Scope, Exception, str], Response]:
+    """Return what answers errors: browsers get a page, programs a problem."""
+
+    def respond(scope: Scope, error: Exception, request_id: str) -> Response:
+        if is_page(scope):
+            return failure(renderer, scope, error, request_id)
+        return as_problem(scope, error, request_id)
+
+    return respond
+
+
+def _gate(application: Application, rules: RuleBook, sessions: Sessions) -> Gate:
     def known(credential: str) -> Identity:
         return identify(application.tokens, application.issuer, application.clock, credential)
 
@@ -81,4 +114,5 @@ def _gate(application: Application, rules: RuleBook) -> Gate:
         known=Known(clock),
         callers=Limiter(settings.api_requests_per_minute, clock),
         failures=Limiter(settings.api_failures_per_minute, clock),
+        shown=functools.partial(web.shown_to, sessions),
     )

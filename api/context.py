@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import UNEXPECTED, TooLarge, kind_of, response_to
@@ -45,12 +47,18 @@ class _Answer:
     problem: str = ""
 
 
+def as_problem(_scope: Scope, error: Exception, request_id: str) -> Response:
+    """Return the answer that programs get to a request that ended in `error`."""
+    return response_to(error, request_id)
+
+
 @dataclass(frozen=True)
 class Surroundings:
-    """What the context needs."""
+    """What the context needs. respond: makes the answer to a request that ended in an error."""
 
     clock: Clock
     instruments: Instruments = field(default_factory=Instruments)
+    respond: Callable[[Scope, Exception, str], Response] = as_problem
 
 
 class Context:
@@ -60,6 +68,7 @@ class Context:
         self._app = app
         self._clock = surroundings.clock
         self._instruments = surroundings.instruments
+        self._respond = surroundings.respond
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; whatever it raises becomes a problem, unless its answer has begun already."""
@@ -89,7 +98,7 @@ class Context:
             log.error("request_failed", extra={"reason": type(error).__name__}, exc_info=error)
         if answer.status:
             raise error
-        await response_to(error, answer.request_id)(*connection)
+        await self._respond(connection[0], error, answer.request_id)(*connection)
 
     def _note(self, scope: Scope, answer: _Answer) -> None:
         state = scope["state"]

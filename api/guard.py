@@ -57,15 +57,41 @@ def _digest(credential: str) -> bytes:
     return hashlib.sha256(credential.encode()).digest()
 
 
+def bearer(scope: Scope) -> str:
+    """Return the credential of a request's Authorization header. Raises Unauthenticated."""
+    kind, _, credential = Headers(scope=scope).get("authorization", "").partition(" ")
+    if kind.lower() != "bearer" or not credential.strip():
+        raise Unauthenticated("a bearer token is needed: Authorization: Bearer TOKEN")
+    return credential.strip()
+
+
 @dataclass(frozen=True)
 class Gate:
-    """What the guard goes by. identify: whom a credential stands for; callers, failures: how often they may ask."""
+    """What the guard goes by.
+
+    identify: whom a credential stands for; callers, failures: how often they may ask. shown: the credential that a
+    request shows; raises Unauthenticated without one.
+    """
 
     rules: RuleBook
     identify: Callable[[str], Identity]
     known: Known
     callers: Limiter
     failures: Limiter
+    shown: Callable[[Scope], str] = bearer
+
+    async def identified(self, scope: Scope, credential: str) -> Identity:
+        """Return whom a credential stands for. Raises Unauthenticated, TooManyRequests, Unavailable."""
+        if len(credential) > LONGEST_CREDENTIAL:
+            raise Unauthenticated("the token is unknown")
+        client = scope.get("client")
+        address = client[0] if client else "unknown"
+        self.failures.check(address)
+        try:
+            return await run_in_threadpool(self.identify, credential)
+        except Unauthenticated:
+            self.failures.take(address)
+            raise
 
 
 class Guard:
@@ -86,32 +112,12 @@ class Guard:
         await self._app(scope, receive, send)
 
     async def _admitted(self, scope: Scope, rule: Rule) -> Identity:
-        credential = _bearer(Headers(scope=scope).get("authorization"))
+        credential = self._gate.shown(scope)
         identity = self._gate.known.find(credential)
         if identity is None:
-            identity = await self._identified(scope, credential)
+            identity = await self._gate.identified(scope, credential)
             self._gate.known.keep(credential, identity)
         self._gate.callers.take(identity.actor)
         assert rule.scope is not None
         identity.require(rule.scope)
         return identity
-
-    async def _identified(self, scope: Scope, credential: str) -> Identity:
-        client = scope.get("client")
-        address = client[0] if client else "unknown"
-        self._gate.failures.check(address)
-        try:
-            return await run_in_threadpool(self._gate.identify, credential)
-        except Unauthenticated:
-            self._gate.failures.take(address)
-            raise
-
-
-def _bearer(header: str | None) -> str:
-    """Return the credential of an Authorization header. Raises Unauthenticated."""
-    kind, _, credential = (header or "").partition(" ")
-    if kind.lower() != "bearer" or not credential.strip():
-        raise Unauthenticated("a bearer token is needed: Authorization: Bearer TOKEN")
-    if len(credential) > LONGEST_CREDENTIAL:
-        raise Unauthenticated("the token is unknown")
-    return credential.strip()

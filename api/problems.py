@@ -141,10 +141,11 @@ def response_to(error: Exception, request_id: str) -> Response:
     """Return the answer to a request that ended in `error`."""
     problem = problem_of(error, request_id)
     content: dict[str, Any] = problem.model_dump(exclude_none=True)
-    return JSONResponse(content, problem.status, headers=dict(_headers(error)), media_type=MEDIA_TYPE)
+    return JSONResponse(content, problem.status, headers=dict(headers_of(error)), media_type=MEDIA_TYPE)
 
 
-def _headers(error: Exception) -> Mapping[str, str]:
+def headers_of(error: Exception) -> Mapping[str, str]:
+    """Return the headers that tell a client what to do about an error."""
     if isinstance(error, Unauthenticated):
         return {"WWW-Authenticate": "Bearer"}
     if isinstance(error, TooManyRequests):

@@ -6,7 +6,7 @@ neither repeat nor lose what was there all the time, however much is added meanw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -187,6 +187,21 @@ class Progress:
     actor: str
 
 
+@dataclass(frozen=True)
+class Glance:
+    """A target at a glance.
+
+    newest: its newest study. serving: what production serves by the records, as the newest study that read production
+    found it, or as a watch accepted it; None where nothing tells.
+    """
+
+    newest: StudySummary | None = None
+    serving: Configuration | None = None
+
+
+NOTHING_YET = Glance()
+
+
 class Catalogue(Protocol):
     """Lists and details of what is recorded. One call is one transaction; all raise Unavailable."""
 
@@ -195,6 +210,9 @@ class Catalogue(Protocol):
 
     def studies(self, wanted: StudyFilter, window: Window) -> Page[StudySummary]:
         """Return studies, newest first."""
+
+    def glances(self, targets: Sequence[str]) -> Mapping[str, Glance]:
+        """Return targets at a glance, by name; targets without a study are left out."""
 
     def study_id(self, name: str) -> str:
         """Return the id of a study. Raises NotFound. The name `latest` means the newest one."""

@@ -24,6 +24,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from cattrs.strategies import configure_tagged_union
 
 from autotuner.domain.measurement import GatewayCounters, Sample, ServerCounters
+from autotuner.domain.registration import StudyDefaults
 from autotuner.domain.study import Action, Increment, Incumbent, OpenWindow, Step, Study, StudyPlan, Trial
 from autotuner.domain.target import Target
 
@@ -51,6 +52,9 @@ def _add_what_came_later(made: Converter) -> None:
     made.register_unstructure_hook(Increment, make_dict_unstructure_fn(Increment, made, arrived=silent))
     made.register_unstructure_hook(Step, make_dict_unstructure_fn(Step, made, batches=silent, arrived=silent))
     made.register_unstructure_hook(Target, make_dict_unstructure_fn(Target, made, metrics=silent))
+    made.register_unstructure_hook(
+        StudyDefaults, make_dict_unstructure_fn(StudyDefaults, made, max_dispersion=silent)
+    )
     write, read = make_dict_unstructure_fn(StudyPlan, made), make_dict_structure_fn(StudyPlan, made)
 
     def written(plan: StudyPlan) -> dict[str, Any]:

@@ -24,6 +24,10 @@ LONGEST_CALL_SECONDS = 5.0
 """No single call of an adapter within a tick takes longer than this (loads run beside the tick)."""
 
 
+SHORTEST_KEY = 32
+"""Characters of a key that sessions are sealed with: fewer could be tried out."""
+
+
 def _person() -> str:
     """User and host name; a process whose user has no name is known by its number."""
     try:
@@ -120,6 +124,11 @@ class Settings(BaseSettings):
     api_streams: int = Field(
         100, ge=1, description="Event streams of running studies that one process serves at the same time."
     )
+    ui_session_key: SecretStr = Field(
+        SecretStr(""),
+        description="What sessions of the web UI are sealed with: at least 32 characters, the same for every process "
+        "that serves. Empty: a new one at each start, so that sessions end with the process.",
+    )
     target_addresses: str = Field(
         "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fd00::/8",
         description="Networks, addresses, names and domains (*.example) that a target registered over REST may name, "
@@ -210,6 +219,14 @@ class Settings(BaseSettings):
             SecretShelf.read(self.secrets.get_secret_value(), self.secrets_directory)
         except InvalidInput as error:
             raise InvalidInput(variable("secrets"), "a secret", error.allowed) from error
+        return self
+
+    @model_validator(mode="after")
+    def _session_key_cannot_be_guessed(self) -> Settings:
+        key = self.ui_session_key.get_secret_value()
+        if key and len(key) < SHORTEST_KEY:
+            allowed = f"at least {SHORTEST_KEY} characters that nobody can guess, or nothing"
+            raise InvalidInput(variable("ui_session_key"), "(not shown)", allowed)
         return self
 
     @model_validator(mode="after")

@@ -292,7 +292,8 @@ def _replica_of(replica: Replica) -> dict[str, str]:
 
 
 def _study_of(defaults: StudyDefaults) -> dict[str, Any]:
-    said = {each.name: getattr(defaults, each.name) for each in fields(defaults) if each.name != "pace"}
+    shown = [each.name for each in fields(defaults) if each.name not in ("pace", "max_dispersion")]
+    said = {name: getattr(defaults, name) for name in shown}
     pace = {each.name: duration_text(getattr(defaults.pace, each.name)) for each in fields(Pace)}
     return {**said, "pace": pace}
 

@@ -66,10 +66,10 @@ def list_schedules(app: App, asked: Annotated[Paged, Query()]) -> Page[ScheduleA
 )
 def read_schedule(app: App, name: TargetName) -> ScheduleAnswer:
     """Return when a target is tuned without anybody asking."""
-    found = next((each for each in app.nights.schedules() if each.target == name), None)
+    found = schedule_of(app, name)
     if found is None:
         raise NotFound("schedule of target", name)
-    return _answer(app, found)
+    return found
 
 
 @router.put(
@@ -168,6 +168,12 @@ def list_nights(app: App, asked: Annotated[NightsAsked, Query()]) -> list[NightA
     return [night_answer(each) for each in app.nights.nights(asked.target, asked.limit)]
 
 
+def schedule_of(app: Application, name: str) -> ScheduleAnswer | None:
+    """Return a target's schedule; None when it has none."""
+    found = next((each for each in app.nights.schedules() if each.target == name), None)
+    return None if found is None else _answer(app, found)
+
+
 def _check_comes(schedule: Schedule, now: datetime) -> None:
     """Raise InvalidInput for a cron expression that is none, or that no day fits: 30 February never comes."""
     trigger(schedule.cron, schedule.time_zone)
@@ -180,11 +186,11 @@ def _said(app: Application, caller: Identity, reason: str) -> Said:
 
 
 def _answer(app: Application, schedule: Schedule) -> ScheduleAnswer:
-    return schedule_answer(schedule, _next_start(schedule, app.clock.now()))
+    return schedule_answer(schedule, next_start(schedule, app.clock.now()))
 
 
-def _next_start(schedule: Schedule, now: datetime) -> datetime | None:
-    """When the next night starts; None while the schedule is paused or never fires."""
+def next_start(schedule: Schedule, now: datetime) -> datetime | None:
+    """Return when the next night starts; None while the schedule is paused or never fires."""
     if schedule.paused:
         return None
     night = next(iter(firings(schedule, now, now + AHEAD)), None)

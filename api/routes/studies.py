@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Response
@@ -154,16 +155,15 @@ def resume(app: App, caller: Caller, study_id: StudyId, body: AskBody = None) ->
 
 def planned(kept: Registration, asked: StudySection | None) -> StudyPlan:
     """Return the plan of a study of a target; what is not asked for is as it is registered. Raises InvalidInput."""
+    if asked is None:
+        return kept.defaults.plan(kept.target, kept.slo)
     told = sections_of(kept.target, kept.defaults)
-    if asked is not None:
-        changes = asked.model_dump(mode="json", exclude_unset=True)
-        pace = {
-            **told["study"]["pace"],
-            **{k: v for k, v in changes.pop("pace", {}).items() if v is not None},
-        }
-        told["study"] = {**told["study"], **changes, "pace": pace}
+    changes = asked.model_dump(mode="json", exclude_unset=True)
+    pace = {**told["study"]["pace"], **{k: v for k, v in changes.pop("pace", {}).items() if v is not None}}
+    told["study"] = {**told["study"], **changes, "pace": pace}
     study = validated(TargetFile, {**told, "slo": slo_section_of(kept.slo), **_as_kept(kept)}, "body").study
-    return study.defaults().plan(kept.target, kept.slo)
+    defaults = replace(study.defaults(), max_dispersion=kept.defaults.max_dispersion)
+    return defaults.plan(kept.target, kept.slo)
 
 
 def _as_kept(kept: Registration) -> dict[str, Any]:

@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from autotuner.bookkeeping.rules import plain, summarise
 from autotuner.catalogue import StudyStanding, TrialSummary
+from autotuner.domain.configuration import Configuration
+from autotuner.domain.judgement import Verdict
 from autotuner.domain.selection import capacity_per_second
-from autotuner.domain.study import Study, Trial, Wish
+from autotuner.domain.study import Study, Trial, TrialKind, Wish
+
+GLANCED_AT = 2
+"""Newest studies of a target that are looked at: the newest one may not have read production yet."""
+
+
+def trial_summaries(studies: Iterable[Study]) -> list[TrialSummary]:
+    """Return every trial of studies as a list shows them."""
+    return [trial_summary(study, trial) for study in studies for trial in study.trials]
+
+
+def serving(trials: Iterable[TrialSummary]) -> Configuration | None:
+    """Return what production serves by the newest trial that tells: as it was found, or as a watch accepted it."""
+    telling = [trial for trial in trials if tells_production(trial)]
+    newest = max(telling, key=lambda trial: (trial.proposed_at, trial.number), default=None)
+    return None if newest is None else newest.configuration
+
+
+def tells_production(trial: TrialSummary) -> bool:
+    """Say whether a trial's configuration is what production served when the trial ended."""
+    accepted = trial.kind is TrialKind.WATCH and trial.verdict is Verdict.ACCEPT
+    return accepted or trial.kind is TrialKind.PRODUCTION
 
 
 def trial_summary(study: Study, trial: Trial) -> TrialSummary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
@@ -15,7 +16,8 @@ from autotuner.domain.target import Target
 class StudyDefaults:
     """How a study of a target goes about it unless it is started otherwise; fields as in `StudyPlan`.
 
-    four_eyes: whoever started a study may not approve its winner.
+    four_eyes: whoever started a study may not approve its winner. max_dispersion: limited in a rehearsal alone, so no
+    file and no request can set it.
     """
 
     max_trials: int = 12
@@ -27,6 +29,7 @@ class StudyDefaults:
     seed: int = 0
     pace: Pace = field(default_factory=Pace)
     four_eyes: bool = False
+    max_dispersion: float = math.inf
 
     def plan(self, target: Target, slo: SloBudget) -> StudyPlan:
         """Return the plan of a study of `target` under `slo`, the version of its budget in force."""

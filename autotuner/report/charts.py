@@ -37,12 +37,17 @@ SIZES = (WIDE, NARROW)
 
 @dataclass(frozen=True)
 class Point:
-    """One step. y None: above everything that could be measured; it is drawn at the upper edge."""
+    """One step. y None: above everything that could be measured; it is drawn at the upper edge.
+
+    trial: the number of the trial it belongs to. address: of the page that the point opens; empty for none.
+    """
 
     x: float
     y: float | None
     verdict: Verdict
     title: str
+    trial: int = 0
+    address: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,8 @@ def scatter(plot: Plot, size: Size) -> Markup:
             svg.text(size.left + 6, y.at(plot.ceiling) - 6, plot.ceiling_words, "halo ceiling-words")
         )
     name = f"{plot.name}-{size.name}"
-    return svg.document(name, size.width, size.height, plot.title, plot.description, svg.joined(parts))
+    made = svg.document(name, size.width, size.height, plot.title, plot.description, svg.joined(parts))
+    return svg.with_links(made) if any(point.address for point in plot.points) else made
 
 
 def _vertical(plot: Plot, size: Size) -> svg.Scale:
@@ -162,7 +168,8 @@ def _ramp(ramp: Ramp, x: svg.Scale, y: svg.Scale) -> Markup:
 
 
 def _point(point: Point, x: svg.Scale, y: svg.Scale) -> Markup:
-    return svg.titled(point.title, svg.mark(point.verdict, x.at(point.x), _height(point, y), 4.5))
+    drawn = svg.titled(point.title, svg.mark(point.verdict, x.at(point.x), _height(point, y), 4.5))
+    return svg.link(point.address, point.title, drawn) if point.address else drawn
 
 
 def _knee(ramp: Ramp, size: Size, x: svg.Scale, y: svg.Scale, row: int) -> Markup:

@@ -52,7 +52,7 @@ def _point(trial: Trial, step: Step, y: float | None) -> Point:
         f"#{trial.number} {KIND_TITLES[trial.kind]}: {trial.configuration.describe()}; {level_words(step)}, "
         f"{whole(step.rate_per_second)}/s, p99 {milliseconds(step.latency.p99_seconds)} ms, {step.verdict.upper()}"
     )
-    return Point(step.rate_per_second, y, step.verdict, title)
+    return Point(step.rate_per_second, y, step.verdict, title, trial.number)
 
 
 def _ramp(study: Study, trial: Trial, role: str, name: str, points: dict[int, Point]) -> Ramp:

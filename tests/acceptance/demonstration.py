@@ -97,16 +97,26 @@ def demonstration(*words: str | Path, logs: bool = True) -> Iterator[Demonstrati
 
     Whatever happens, nothing of it is left running.
     """
+    with running(lambda place: ["demo", *_demo_options(place, logs), *map(str, words)]) as demo:
+        yield demo
+
+
+def _demo_options(place: Path, logs: bool) -> list[str]:
+    options = ["--json", "--report", str(place / "report.html")]
+    return [*options, "--directory", str(place / "logs")] if logs else options
+
+
+@contextmanager
+def running(words: Callable[[Path], list[str]]) -> Iterator[Demonstration]:
+    """Run a command of the autotuner in a folder of its own, which its words may name, and leave nothing of it."""
     # Short, and open to the unprivileged user that PostgreSQL runs as when this is root.
     place = Path(tempfile.mkdtemp(prefix="autotuner-demo-"))
     place.chmod(0o755)
     (place / "t").mkdir(mode=0o777)
     (place / "t").chmod(0o777)
-    options = ["--json", "--report", str(place / "report.html")]
-    options += ["--directory", str(place / "logs")] if logs else []
     with (place / "stdout").open("wb") as out, (place / "stderr").open("wb") as err:
         process = subprocess.Popen(
-            [sys.executable, "-m", "autotuner", "demo", *options, *map(str, words)],
+            [sys.executable, "-m", "autotuner", *words(place)],
             env=environment() | {"TMPDIR": str(place / "t")},
             stdout=out,
             stderr=err,

@@ -77,6 +77,7 @@ HERE = Elsewhere("a test of its own below")
 CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "make demo": CI,
     "make test": CI,
+    "make serve": Elsewhere("tests/acceptance/test_sandbox_service.py, the command it calls"),
     "make setup": CI,
     "make check": CI,
     "make test-fast": Elsewhere("a part of make test"),

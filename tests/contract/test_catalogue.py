@@ -26,7 +26,7 @@ from autotuner.domain.access import Said
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.registration import Registration
-from autotuner.domain.study import Outcome, Phase, Study, TrialKind, TrialState, Wish
+from autotuner.domain.study import Outcome, Phase, Study, Trial, TrialKind, TrialState, Wish
 from autotuner.errors import NotFound
 from autotuner.ports import AuditRecord, StudySummary
 from tests.builders import a_plan, a_study, a_target, at
@@ -124,6 +124,49 @@ def test_studies_are_filtered(backend: Backend, wanted: StudyFilter, numbers: li
     found = backend.catalogue.studies(wanted, Window()).items
 
     assert [each.id for each in found] == [f"study-{number}" for number in numbers]
+
+
+def measured(backend: Backend, name: str, number: int, *trials: Trial, over: bool = True) -> str:
+    """A study of a target with these trials, a minute later than the one before; its id."""
+    study = created(backend, name, id=f"{name}-{number}", created_at=at(60 * number))
+    after = replace(study, trials=trials)
+    append(backend.store, study, ended(after) if over else after, granted(backend, name))
+    return study.id
+
+
+def a_look(
+    number: int, kind: TrialKind, configuration: Configuration, verdict: Verdict, second: int
+) -> Trial:
+    """A judged trial of a kind."""
+    trial = a_trial(number, kind=kind, configuration=configuration, proposed_at=at(second), proposal=None)
+    return judged(trial, verdict)
+
+
+FOUND, BETTER = Configuration(0, (4, 8), 1, 32), Configuration(2000, (), 2, 32)
+
+
+def test_at_a_glance_a_target_serves_what_its_newest_study_found_or_brought(backend: Backend) -> None:
+    production = a_look(0, TrialKind.PRODUCTION, FOUND, Verdict.ACCEPT, 1)
+    watched = a_look(1, TrialKind.WATCH, BETTER, Verdict.ACCEPT, 2)
+    refused = a_look(1, TrialKind.WATCH, BETTER, Verdict.REJECT, 2)
+    measured(backend, "promoted", 0, production, watched)
+    measured(backend, "rolled-back", 0, production, refused)
+    measured(backend, "tried", 0, production, a_look(1, TrialKind.CANDIDATE, BETTER, Verdict.ACCEPT, 2))
+    measured(backend, "begun", 0, production, watched)
+    newest = measured(backend, "begun", 1, over=False)
+    registered(backend, "untouched")
+
+    names = ["promoted", "rolled-back", "tried", "begun", "untouched", "unknown"]
+    found = backend.catalogue.glances(names)
+
+    assert {name: each.serving for name, each in found.items()} == {
+        "promoted": BETTER,
+        "rolled-back": FOUND,
+        "tried": FOUND,
+        "begun": BETTER,
+    }
+    assert found["begun"].newest is not None
+    assert (found["begun"].newest.id, found["begun"].newest.outcome) == (newest, None)
 
 
 def test_a_study_stands_as_its_records_say(backend: Backend) -> None:

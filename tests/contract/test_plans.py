@@ -98,6 +98,7 @@ QUESTIONS: dict[str, Callable[[PostgresCatalogue], object]] = {
     "promoted studies": lambda catalogue: catalogue.studies(
         StudyFilter(outcome=Outcome.PROMOTED), Window(10)
     ),
+    "targets at a glance": lambda catalogue: catalogue.glances([f"target-{n}" for n in range(20)]),
     "audit": lambda catalogue: catalogue.audit(AuditFilter(), Window(50)),
     "audit of an actor": lambda catalogue: catalogue.audit(AuditFilter(actor="actor-7"), Window(50)),
     "audit of an action": lambda catalogue: catalogue.audit(

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
 from autotuner.adapters.memory_store.tables import Memory, StudyRow
 from autotuner.bookkeeping.rules import LATEST, summarise
-from autotuner.bookkeeping.summaries import standing_of, trial_summary
+from autotuner.bookkeeping.summaries import (
+    GLANCED_AT,
+    serving,
+    standing_of,
+    trial_summaries,
+    trial_summary,
+)
 from autotuner.catalogue import (
     AuditFilter,
+    Glance,
     Mark,
     Page,
     Progress,
@@ -59,6 +66,17 @@ class MemoryCatalogue:
 
         page = _page(rows, key, window, descending=True)
         return Page(tuple(summarise(row.study) for row in page.items), page.mark)
+
+    def glances(self, targets: Sequence[str]) -> Mapping[str, Glance]:
+        """Return targets at a glance; see `catalogue.Catalogue`."""
+        with self._memory.lock:
+            newest_first = [row.study for row in self._memory.newest_first()]
+        found: dict[str, Glance] = {}
+        for name in targets:
+            newest = [each for each in newest_first if each.plan.target.name == name][:GLANCED_AT]
+            if newest:
+                found[name] = Glance(summarise(newest[0]), serving(trial_summaries(newest)))
+        return found
 
     def study_id(self, name: str) -> str:
         """Return the id of a study; see `catalogue.Catalogue`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -25,8 +25,10 @@ from autotuner.adapters.postgres.engine import transaction
 from autotuner.adapters.postgres.registry import budget_of, registration_of
 from autotuner.adapters.postgres.tables import audit, journal, slo_budgets, studies, targets, trials
 from autotuner.bookkeeping.rules import LATEST, plain
+from autotuner.bookkeeping.summaries import GLANCED_AT, serving
 from autotuner.catalogue import (
     AuditFilter,
+    Glance,
     Mark,
     Page,
     Progress,
@@ -101,6 +103,19 @@ class PostgresCatalogue:
         with transaction(self._engine) as connection:
             rows, mark = _rows(connection, query, keys, window, descending=True)
         return Page(tuple(_summary(row) for row in rows), mark)
+
+    def glances(self, targets: Sequence[str]) -> Mapping[str, Glance]:
+        """Return targets at a glance; see `catalogue.Catalogue`."""
+        with transaction(self._engine) as connection:
+            newest = connection.execute(_newest_studies(targets)).all()
+            wanted = trials.c.study_id.in_([row.id for row in newest])
+            telling = connection.execute(select(trials).where(wanted, _TELLS_PRODUCTION)).all()
+        told: dict[str, list[TrialSummary]] = {}
+        for row in telling:
+            told.setdefault(row.target, []).append(_trial(row))
+        # The first row of a target is its newest study's.
+        first = {row.target: _summary(row) for row in reversed(newest)}
+        return {name: Glance(summary, serving(told.get(name, ()))) for name, summary in first.items()}
 
     def study_id(self, name: str) -> str:
         """Return the id of a study; see `catalogue.Catalogue`."""
@@ -211,6 +226,25 @@ class PostgresCatalogue:
         with transaction(self._engine) as connection:
             rows, mark = _rows(connection, query, (c.at, c.number), window, descending=True)
         return Page(tuple(AuditRecord(**row._mapping) for row in rows), mark)
+
+
+_TELLS_PRODUCTION = (trials.c.kind == TrialKind.PRODUCTION.value) | (
+    (trials.c.kind == TrialKind.WATCH.value) & (trials.c.verdict == Verdict.ACCEPT.value)
+)
+
+
+def _newest_studies(names: Sequence[str]) -> Select[Any]:
+    """The newest studies of each target, newest first: a short walk of an index for each name."""
+    order = (studies.c.created_at.desc(), studies.c.ordinal.desc())
+    of_target = (
+        select(*SUMMARY, studies.c.ordinal)
+        .where(studies.c.target == targets.c.name)
+        .order_by(*order)
+        .limit(GLANCED_AT)
+        .lateral("newest")
+    )
+    chosen = select(of_target).select_from(targets.join(of_target, true())).where(targets.c.name.in_(names))
+    return chosen.order_by(of_target.c.created_at.desc(), of_target.c.ordinal.desc())
 
 
 def _budgets_in_force(connection: Connection, names: Sequence[str]) -> dict[str, SloBudget]:

@@ -1,0 +1,77 @@
+"""Trials: the list with its filters, and one with all the evidence behind its verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request, Response
+
+from api.dependencies import App
+from api.parameters import StudyId, TrialNumber
+from api.routes.trials import list_trials
+from api.schemas.questions import TrialsAsked
+from api.schemas.studies import SourceAnswer, trial_answer
+from api.ui.forms import question
+from api.ui.rendering import renderer_of
+from autotuner.catalogue import StudyStanding, TrialEvidence, TrialSort
+from autotuner.domain.judgement import Verdict
+from autotuner.domain.study import Study, TrialKind
+from autotuner.report import tables
+from autotuner.report.hindsight import predicted
+
+router = APIRouter(prefix="/ui", include_in_schema=False)
+
+
+@dataclass(frozen=True)
+class TrialView:
+    """A trial with its evidence. steps: a table of the statistics; predicted: what a model had said, if one had."""
+
+    evidence: TrialEvidence
+    standing: StudyStanding
+    sources: tuple[SourceAnswer, ...]
+    steps: tables.Table
+    predicted: tables.Table
+
+
+@router.get("/trials")
+def show_trials(app: App, request: Request) -> Response:
+    """List trials of all studies, newest first unless asked otherwise."""
+    asked = question(TrialsAsked, request.scope)
+    found = list_trials(app, asked)
+    return renderer_of(request).page(
+        request.scope,
+        "trials.html.j2",
+        trials=found.items,
+        cursor=found.next_cursor,
+        asked=asked,
+        verdicts=list(Verdict),
+        kinds=list(TrialKind),
+        sorts=list(TrialSort),
+    )
+
+
+@router.get("/studies/{study_id}/trials/{number}")
+def show_trial(app: App, request: Request, study_id: StudyId, number: TrialNumber) -> Response:
+    """Show a trial with every step's counts, their source, the statistics and the reason."""
+    evidence = app.catalogue.evidence(study_id, number)
+    view = _view(evidence, app.catalogue.standing(evidence.summary.study))
+    return renderer_of(request).page(request.scope, "trial.html.j2", view=view)
+
+
+def _view(evidence: TrialEvidence, standing: StudyStanding) -> TrialView:
+    # A study of this trial alone: the report's tables of a study then are tables of the trial.
+    alone = Study(
+        standing.summary.id,
+        evidence.plan,
+        standing.summary.created_at,
+        standing.actor,
+        trials=(evidence.trial,),
+        reference_rate_per_second=standing.reference_rate_per_second,
+    )
+    return TrialView(
+        evidence=evidence,
+        standing=standing,
+        sources=tuple(trial_answer(evidence).sources),
+        steps=tables.steps(evidence.trial),
+        predicted=predicted(alone),
+    )
