@@ -20,8 +20,9 @@ Replicas = Sequence[Mapping[str, str]]
 class GatewayReading(Protocol):
     """What one kind of gateway counts.
 
-    wanted: names of its samples; gauges: those of them that may fall; latency: the bucket samples; pulse: a sample
-    that every replica which ever had a request has; match: labels of all its series.
+    wanted: names of its samples, and of the histogram should it be a native one; gauges: those of them that may fall;
+    latency: the bucket samples; pulse: a sample that every replica which ever had a request has; match: labels of all
+    its series.
     """
 
     wanted: frozenset[str]
@@ -45,7 +46,7 @@ class GatewayReading(Protocol):
 class EnvoyReading:
     """Envoy's own statistics of an upstream cluster."""
 
-    wanted = envoy.WANTED
+    wanted = envoy.WANTED | {envoy.CLUSTER + envoy.BUCKET.removesuffix("_bucket")}
     gauges = frozenset({envoy.CLUSTER + envoy.ACTIVE})
     latency = envoy.CLUSTER + envoy.BUCKET
     pulse = envoy.CLUSTER + envoy.SENT
@@ -81,7 +82,7 @@ class HistogramReading:
         self.pulse = f"{histogram.family}_count"
         self.match = histogram.match
         self._sum = f"{histogram.family}_sum"
-        self.wanted = frozenset({self.latency, self._sum})
+        self.wanted = frozenset({self.latency, self._sum, histogram.family})
 
     def edges(self, scrape: Readings, replicas: Replicas) -> tuple[float, ...]:
         """Return the edges that all replicas share. Raises Unreadable when they differ."""

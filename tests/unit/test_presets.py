@@ -13,7 +13,7 @@ import pytest
 from autotuner.domain.measurement import GatewayCounters
 from autotuner.domain.sources import FailedWhere, Instrumentation, LatencyHistogram, PrometheusServer
 from autotuner.errors import InvalidInput
-from autotuner.instruments import devices
+from autotuner.instruments import devices, triton
 from autotuner.instruments.envoy import edge_seconds
 from autotuner.instruments.exposition import Page
 from autotuner.instruments.presets import FOLDER, Preset, preset, preset_names, preset_of
@@ -205,6 +205,22 @@ def test_the_documented_table_is_what_the_presets_say() -> None:
         labels = ", ".join(f'{label}="{value}"' for label, value in found.replica.items())
         expected.append((name, found.reading.latency.removesuffix("_bucket"), labels, found.note or "–"))
     assert rows == expected
+
+
+# ---- a real server ----
+
+
+def test_a_real_servers_page_is_read_as_what_it_answered() -> None:
+    counted = triton.read_server(page("triton", triton.WANTED), "quick", ())
+    assert (counted.succeeded, counted.failed, counted.inferences, counted.executions) == (25, 0, 25, 25)
+    assert counted.queue_seconds == 5947e-6
+    assert counted.compute_seconds == pytest.approx((602 + 63031 + 1341) * 1e-6)
+    assert (counted.memory_used_bytes, counted.memory_total_bytes) == (1e8, 2e9)
+
+
+def test_the_machines_memory_stands_in_where_there_is_no_device() -> None:
+    assert devices.cpu_memory(page("triton", devices.CPU_WANTED)) == (2135945216.0, 25276059648.0)
+    assert devices.cpu_memory(page("envoy", devices.CPU_WANTED)) == (None, None)
 
 
 # ---- devices ----

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from autotuner.adapters.prometheus import PrometheusMetrics
+from autotuner.adapters.prometheus.scrapes import series_in
 from autotuner.domain.measurement import BatchTiming, Sample
 from autotuner.domain.sources import Instrumentation, PrometheusServer
 from autotuner.domain.target import Replica
+from autotuner.instruments.readings import Unreadable
 from autotuner.secret_shelf import SecretShelf
 from tests.builders import START, ManualClock, a_target, at
 from tests.prometheus_stub import PrometheusStub
@@ -352,6 +354,14 @@ def test_a_scrape_of_which_a_part_has_arrived_is_not_used_yet(server: Prometheus
     assert rig.look().at == at(25)
     server.page(BEGIN + 30, envoy_page(160, "canary"), **ENVOY)
     assert rig.look().at == at(30)
+
+
+def test_a_native_histogram_alone_is_told_and_one_beside_classic_buckets_is_passed_over() -> None:
+    classic = {"metric": {"__name__": "x_bucket", "le": "+Inf"}, "values": [[1.0, "2"]]}
+    native = {"metric": {"__name__": "x"}, "histograms": [[1.0, {"count": "2", "sum": "1", "buckets": []}]]}
+    assert series_in([classic, native]) == [(classic["metric"], [(1.0, 2.0)])]
+    with pytest.raises(Unreadable, match="x is a native histogram alone"):
+        series_in([native])
 
 
 # ---- who asks ----

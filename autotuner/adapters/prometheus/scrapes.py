@@ -27,14 +27,26 @@ Series = tuple[Mapping[str, str], Sequence[tuple[float, float]]]
 
 
 def series_in(result: Any) -> list[Series]:
-    """Return the series in the answer to a query for raw samples. Raises Unreadable."""
+    """Return the series in the answer to a query for raw samples. Raises Unreadable.
+
+    A native histogram beside the classic buckets is passed over; alone it cannot be read: its buckets without a request
+    are not told, so nobody could say which edges it has.
+    """
     try:
-        return [
-            (dict(each["metric"]), [(float(at), float(value)) for at, value in each.get("values", [])])
-            for each in result
-        ]
+        found = [(dict(each["metric"]), _numbers(each.get("values", ()))) for each in result]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Unreadable("samples in an unknown form") from error
+    native = {labels.get("__name__", "") for labels, values in found if not values}
+    classic = {labels.get("__name__", "").removesuffix("_bucket") for labels, values in found if values}
+    if alone := sorted(native - classic):
+        raise Unreadable(
+            f"{alone[0]} is a native histogram alone: let Prometheus keep its classic buckets too"
+        )
+    return [(labels, values) for labels, values in found if values]
+
+
+def _numbers(values: Iterable[Any]) -> list[tuple[float, float]]:
+    return [(float(at), float(value)) for at, value in values]
 
 
 @dataclass(frozen=True)
