@@ -6,6 +6,7 @@ import functools
 import json
 from collections.abc import Callable, Iterable, Iterator
 
+from anyio import CapacityLimiter
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -29,7 +30,6 @@ from autotuner import __version__
 from autotuner.access import identify
 from autotuner.bootstrap import Application
 from autotuner.domain.access import Identity
-from autotuner.telemetry.metrics import Instruments
 
 ROUTERS = (
     health.router,
@@ -56,11 +56,12 @@ def create(application: Application) -> FastAPI:
         app.include_router(router)
     rules = RuleBook((*RULES, *PAGES))
     rules.check_complete((*routes(), *pages()))
-    instruments = Instruments()
+    instruments = application.instruments
     renderer = Renderer(Sessions(application.clock, application.settings.ui_session_key.get_secret_value()))
     gate = _gate(application, rules, renderer.sessions)
     app.state.application = application
     app.state.instruments = instruments
+    app.state.probes = CapacityLimiter(health.PROBES)
     app.state.seats = events.Seats(application.settings.api_streams, instruments.streams)
     app.state.gate = gate
     app.state.renderer = renderer

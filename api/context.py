@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import UNEXPECTED, TooLarge, kind_of, response_to
 from autotuner.ports import Clock
+from autotuner.telemetry import traces
 from autotuner.telemetry.logs import bound
 from autotuner.telemetry.metrics import Instruments
 
@@ -83,13 +85,19 @@ class Context:
                 _complete(message, answer)
             await send(message)
 
-        with bound(request=answer.request_id):
+        traceparent = Headers(scope=scope).get("traceparent", "")
+        with (
+            bound(request=answer.request_id),
+            traces.request(f"{scope['method']} {UNMATCHED}", traceparent) as span,
+        ):
             try:
                 await self._app(scope, _limited(scope, receive), sending)
             except Exception as error:  # noqa: BLE001 - the top of a request: log, answer, go on
                 await self._fail(error, answer, (scope, receive, sending))
             finally:
-                self._note(scope, answer)
+                told = self._note(scope, answer)
+                span.rename(f"{told['method']} {told['route']}")
+                span.note(**told)
 
     async def _fail(self, error: Exception, answer: _Answer, connection: tuple[Scope, Receive, Send]) -> None:
         kind = kind_of(error)
@@ -100,7 +108,8 @@ class Context:
             raise error
         await self._respond(connection[0], error, answer.request_id)(*connection)
 
-    def _note(self, scope: Scope, answer: _Answer) -> None:
+    def _note(self, scope: Scope, answer: _Answer) -> dict[str, Any]:
+        """Count and log a request; return what was told."""
         state = scope["state"]
         rule, identity = state.get("rule"), state.get("identity")
         route = rule.path if rule is not None else UNMATCHED
@@ -120,6 +129,7 @@ class Context:
             "problem": answer.problem,
         }
         log.info("request_served", extra=told)
+        return told
 
 
 def _request_id(scope: Scope) -> str:

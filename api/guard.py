@@ -41,7 +41,9 @@ class Known:
     def find(self, credential: str) -> Identity | None:
         """Return who showed this a moment ago; None when nobody did."""
         found = self._kept.get(_digest(credential))
-        return found[0] if found is not None and self._clock.now() - found[1] < KNOWN_FOR else None
+        if found is None or not timedelta(0) <= self._clock.now() - found[1] < KNOWN_FOR:
+            return None
+        return found[0]
 
     def keep(self, credential: str, identity: Identity) -> None:
         """Remember for a moment who showed this."""
@@ -109,6 +111,7 @@ class Guard:
             state["rule"] = rule
             if rule.scope is not None:
                 state["identity"] = await self._admitted(scope, rule)
+                state["admitted_still"] = lambda: self._check_still(scope, rule)
         await self._app(scope, receive, send)
 
     async def _admitted(self, scope: Scope, rule: Rule) -> Identity:
@@ -121,3 +124,8 @@ class Guard:
         assert rule.scope is not None
         identity.require(rule.scope)
         return identity
+
+    def _check_still(self, scope: Scope, rule: Rule) -> None:
+        """Raise Unauthenticated or Forbidden when who was admitted would be no longer; Unavailable: nobody knows."""
+        assert rule.scope is not None
+        self._gate.identify(self._gate.shown(scope)).require(rule.scope)

@@ -5,8 +5,10 @@ What only a study needs is imported when the first study needs it: most commands
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
@@ -24,6 +26,7 @@ from autotuner.adapters.postgres.outbox import PostgresOutbox
 from autotuner.adapters.postgres.registry import PostgresRegistry
 from autotuner.adapters.postgres.store import PostgresStore
 from autotuner.adapters.postgres.tokens import PostgresTokens
+from autotuner.adapters.postgres.writing import Writing
 from autotuner.catalogue import Catalogue
 from autotuner.controller import Controller, Outside, Pools
 from autotuner.courier import Courier
@@ -45,12 +48,17 @@ from autotuner.ports import (
     Tokens,
     World,
 )
+from autotuner.promotions import Desk
 from autotuner.secret_shelf import SecretShelf
 from autotuner.settings import PREFIX, Settings
+from autotuner.telemetry.studies import Watched
+from autotuner.telemetry.threads import ContextThreads
+from autotuner.telemetry.traces import start_tracing, stop_tracing, traced
 from autotuner.worker import Terms, Worker
 
 if TYPE_CHECKING:
     from autotuner.scheduler import Alarm, Scheduler
+    from autotuner.telemetry.metrics import Instruments
 
 THREADS = "autotuner-work"
 """How the names of the threads beside the ticks begin."""
@@ -81,7 +89,11 @@ def world_of(target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS) ->
     from autotuner.adapters.envoy import EnvoyRoute  # noqa: PLC0415 - half a second of importing, all of these
     from autotuner.adapters.triton import TritonServing  # noqa: PLC0415
 
-    return World(TritonServing(target), EnvoyRoute(target), metrics_of(target, clock, secrets))
+    return World(
+        traced(TritonServing(target), "triton"),
+        traced(EnvoyRoute(target), "gateway"),
+        traced(metrics_of(target, clock, secrets), "metrics"),
+    )
 
 
 def metrics_of(target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS) -> MetricsSource:
@@ -149,6 +161,8 @@ class Application:
     proposers: Callable[[StudyPlan], Proposer]
     schema_is_current: Callable[[], bool]
     close: Callable[[], None]
+    require_writes: Callable[[], None] = lambda: None
+    """Raises Unavailable while the database takes no writes."""
 
     def controller(self) -> Controller:
         """Return a controller that drives studies under this process's name."""
@@ -159,13 +173,20 @@ class Application:
             worlds=self.worlds,
             proposers=self.proposers,
             pools=self.pools,
+            watched=Watched(self.instruments),
         )
         return Controller(outside, self.settings.holder, timedelta(seconds=self.settings.lease_seconds))
 
     def worker(self) -> Worker:
         """Return a worker around a new controller."""
         return Worker(
-            self.store, self.leases, self.controller(), self.clock, terms_of(self.settings), self.ticks
+            self.store,
+            self.leases,
+            self.controller(),
+            self.clock,
+            terms_of(self.settings),
+            self.ticks,
+            instruments=self.instruments,
         )
 
     def scheduler(self) -> Scheduler:
@@ -183,9 +204,42 @@ class Application:
             firings=firings,
             canaries_per_site=settings.canaries_per_site,
             inconclusive_nights=settings.inconclusive_nights,
+            told=lambda state: self.instruments.nights.labels(state).inc(),
         )
-        courier = Courier(self.outbox, hooks, self.clock)
-        return Scheduler(self.leadership(), watch, courier, self.clock, self.alarm())
+        courier = Courier(
+            self.outbox, hooks, self.clock, lambda result: self.instruments.notices.labels(result).inc()
+        )
+
+        def led(leads: bool) -> None:
+            self.instruments.leads.set(int(leads))
+
+        return Scheduler(self.leadership(), watch, courier, self.clock, self.alarm(), led)
+
+    @functools.cached_property
+    def instruments(self) -> Instruments:
+        """The metrics of this process."""
+        from autotuner.telemetry.metrics import Instruments  # noqa: PLC0415 - most commands count nothing
+
+        return Instruments()
+
+    @contextmanager
+    def metrics_served(self) -> Iterator[None]:
+        """Serve this process's metrics inside the block, if a port is set for them. Raises Unavailable."""
+        settings = self.settings
+        if not settings.metrics_port:
+            yield
+            return
+        from autotuner.telemetry.metrics import serve_page  # noqa: PLC0415 - most processes serve none
+
+        _, stop = serve_page(self.instruments, settings.metrics_host, settings.metrics_port)
+        try:
+            yield
+        finally:
+            stop()
+
+    def desk(self) -> Desk:
+        """Return what use cases of promotions need."""
+        return Desk(self.store, self.registry, self.catalogue, self.clock, self.worlds)
 
     def require_current_schema(self) -> None:
         """Raise Refused when the database's schema is not the one this version needs."""
@@ -223,37 +277,40 @@ def pools_of(settings: Settings) -> Pools:
     )
 
 
-def ticks_of(settings: Settings) -> ThreadPoolExecutor:
+def ticks_of(settings: Settings) -> ContextThreads:
     """Return the pool in which one worker ticks and looks around."""
     return _threads("ticks", settings.threads + 1)
 
 
-def _threads(kind: str, most: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(most, thread_name_prefix=f"{THREADS}-{kind}")
+def _threads(kind: str, most: int) -> ContextThreads:
+    return ContextThreads(most, thread_name_prefix=f"{THREADS}-{kind}")
 
 
 def application(settings: Settings) -> Application:
     """Return the application for `settings`; nothing is connected yet. Raises InvalidInput without a database URL."""
     engine = open_engine(database_url(settings), pool_size=settings.database_connections)
+    headers = settings.otlp_headers.get_secret_value()
+    start_tracing(settings.otlp_endpoint, headers, settings.traces_share, settings.holder)
     clock = SystemClock()
     issuer = issuer_of(settings, clock)
     secrets = secrets_of(settings)
 
     def close() -> None:
         engine.dispose()
+        stop_tracing()
         if issuer is not None:
             issuer.close()
 
     return Application(
         settings=settings,
-        store=PostgresStore(engine),
-        registry=PostgresRegistry(engine),
-        catalogue=PostgresCatalogue(engine),
-        tokens=PostgresTokens(engine),
+        store=traced(PostgresStore(engine), "database"),
+        registry=traced(PostgresRegistry(engine), "database"),
+        catalogue=traced(PostgresCatalogue(engine), "database"),
+        tokens=traced(PostgresTokens(engine), "database"),
         issuer=issuer,
-        leases=PostgresLeases(engine),
-        nights=PostgresNights(engine),
-        outbox=PostgresOutbox(engine),
+        leases=traced(PostgresLeases(engine), "database"),
+        nights=traced(PostgresNights(engine), "database"),
+        outbox=traced(PostgresOutbox(engine), "database"),
         leadership=lambda: PostgresLeadership(database_url(settings)),
         alarm=lambda: alarm_on(engine),
         clock=clock,
@@ -263,6 +320,7 @@ def application(settings: Settings) -> Application:
         proposers=proposer_for,
         schema_is_current=lambda: is_current(engine),
         close=close,
+        require_writes=Writing(engine).check,
     )
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
+from autotuner.domain.benefit import Benefit
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.registration import Registration
@@ -177,6 +178,24 @@ class AuditFilter:
 
 
 @dataclass(frozen=True)
+class LedgerLine:
+    """What one promotion was worth: incumbent against winner, and what finding out cost.
+
+    reason: why it was promoted. currency: of the costs. rolled_back_by: the study that took it back; None while it
+    stands.
+    """
+
+    study_id: str
+    target: str
+    promoted_at: datetime
+    reason: str
+    worth: Benefit
+    currency: str
+    rolled_back_by: str | None = None
+    rolled_back_at: datetime | None = None
+
+
+@dataclass(frozen=True)
 class Progress:
     """One line of a study's journal, for somebody who watches it."""
 
@@ -228,6 +247,9 @@ class Catalogue(Protocol):
 
     def evidence(self, study_id: str, number: int) -> TrialEvidence:
         """Return a trial with all its evidence. Raises NotFound."""
+
+    def ledger(self, target: str | None, window: Window) -> Page[LedgerLine]:
+        """Return promotions, newest first, and what each was worth. target: None for all."""
 
     def progress(self, study_id: str, after: int, limit: int) -> Sequence[Progress]:
         """Return lines of a study's journal from the one after `after` on, in order. Raises NotFound."""

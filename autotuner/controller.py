@@ -15,7 +15,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from autotuner.domain.calendar import Standing
@@ -41,6 +41,8 @@ from autotuner.domain.target import Target
 from autotuner.errors import AutotunerError, Unavailable
 from autotuner.ports import Clock, Grant, JournalEntry, Leases, Proposer, Store, World
 from autotuner.records import digest, to_record
+from autotuner.telemetry.logs import bound
+from autotuner.telemetry.studies import Watched, tick_span, trial_under_way
 from autotuner.tenure import LEASE_TTL, Tenure
 
 log = logging.getLogger(__name__)
@@ -93,7 +95,8 @@ class Pools:
 class Outside:
     """Everything outside that a controller acts on or asks.
 
-    worlds and proposers give the doors of a target and the sampler of a plan; pools run what a tick must not do itself.
+    worlds and proposers give the doors of a target and the sampler of a plan; pools run what a tick must not do itself;
+    watched is told of every step that was recorded.
     """
 
     store: Store
@@ -102,6 +105,7 @@ class Outside:
     worlds: Callable[[Target], World]
     proposers: Callable[[StudyPlan], Proposer]
     pools: Pools
+    watched: Watched = field(default_factory=Watched)
 
 
 @dataclass(frozen=True)
@@ -147,9 +151,11 @@ class Controller:
         study = self._known(study_id, grant).study
         if study.phase is Phase.ENDED:
             return self._ended(study)
-        if study.pending is not None:
-            return self._finish(study, grant)
-        return self._decide(study, orders, grant)
+        trial = trial_under_way(study)
+        with bound(**({"trial": trial.number} if trial else {})), tick_span(study) as span:
+            tick = self._finish(study, grant) if study.pending else self._decide(study, orders, grant)
+            span.note(reason=tick.reason)
+            return tick
 
     def _known(self, study_id: str, grant: Grant) -> _Known:
         """Return the study as it stands, read again under every new lease and after every write that went wrong."""
@@ -183,6 +189,7 @@ class Controller:
         self._seen.pop(study_id, None)
         self._doors.pop(study_id, None)
         self._prints.pop(study_id, None)
+        self._outside.watched.gone(study_id)
 
     # -- deciding ------------------------------------------------------------------------------------------
 
@@ -244,6 +251,7 @@ class Controller:
             self._seen[before.id] = _Known(before, sequence - 1, UNREAD)
             raise
         self._seen[before.id] = _Known(decision.study, sequence, grant.token)
+        self._outside.watched.stepped(before, decision.study)
         return sequence
 
     # -- observing -----------------------------------------------------------------------------------------
@@ -366,6 +374,11 @@ class Controller:
                 done = self.retreat(study.id)
                 log.info("retreated", extra={"study": study.id, "reason": done})
         self._tenure.release_all()
+
+    @property
+    def leases_held(self) -> int:
+        """How many targets this process drives, as far as it knows."""
+        return self._tenure.count
 
     def lost(self, target: str) -> None:
         """Drop the lease on a target that turned out to be somebody else's."""

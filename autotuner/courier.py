@@ -7,7 +7,7 @@ when whoever delivers it dies right after; its number says so. What is given up 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -23,6 +23,12 @@ MOST_ATTEMPTS = 12
 
 AT_ONCE = 20
 NO_WEBHOOK = "no webhook is set"
+RESULTS = {
+    MessageState.DELIVERED: "delivered",
+    MessageState.PENDING: "failed",
+    MessageState.DEAD: "given up",
+}
+"""What an attempt came to, by the state it leaves a message in."""
 
 
 def pause_after(attempts: int) -> timedelta:
@@ -38,12 +44,16 @@ class Courier:
     outbox: Outbox
     webhooks: Sequence[Webhook]
     clock: Clock
+    told: Callable[[str], None] = lambda _: None
+    """Told what each attempt came to: `delivered`, `failed` or `given up`."""
 
     def deliver(self) -> int:
         """Try every message that is due, once; returns how many were tried. Raises Unavailable without the database."""
         due = self.outbox.due(self.clock.now(), AT_ONCE)
         for message in due:
-            self.outbox.settle(self._tried(message))
+            tried = self._tried(message)
+            self.outbox.settle(tried)
+            self.told(RESULTS[tried.state])
         return len(due)
 
     def _tried(self, message: Message) -> Message:

@@ -20,7 +20,7 @@ from autotuner.domain.sharing import Errand
 from autotuner.domain.study import Phase, Study
 from autotuner.errors import Conflict, NotFound, Refused
 from autotuner.operations import new_study
-from autotuner.ports import Clock, Nights, Registry, Store
+from autotuner.ports import Clock, Nights, NightState, Registry, Store
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,8 @@ class NightWatch:
     firings: Firings
     canaries_per_site: int = 1_000
     inconclusive_nights: int = 3
+    told: Callable[[str], None] = lambda _: None
+    """Told what became of each night that this watch settled: `started` or `missed`."""
     _settled: dict[str, datetime] | None = None
     _waiting: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -133,6 +135,8 @@ class NightWatch:
         said = Said(ACTOR, f"the night {night.name}", now)
         started = self.nights.start_night(night, study, said)
         self._remember(night)
+        if started:
+            self.told(NightState.STARTED.value)
         event = "night_started" if started else "night_was_settled"
         log.info(event, extra={"target": night.target, "night": night.name})
 
@@ -140,6 +144,7 @@ class NightWatch:
         missed = self.nights.miss_night(night, Said(ACTOR, why, now))
         self._remember(night)
         if missed:
+            self.told(NightState.MISSED.value)
             log.warning("night_missed", extra={"target": night.target, "night": night.name, "reason": why})
 
     def _remember(self, night: Night) -> None:

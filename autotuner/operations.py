@@ -27,6 +27,7 @@ from autotuner.domain.target import Target
 from autotuner.errors import AutotunerError, Conflict, InvalidInput, Refused
 from autotuner.ports import Clock, JournalEntry, Proposer, Registry, RequestKey, Store
 from autotuner.records import digest, from_record, to_record
+from autotuner.telemetry.traces import course_of_study, operation, span
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,13 @@ def start_study(
     """
     _check_budget(plan, store.budgets(plan.target.name)[-1])
     study = new_study(plan, clock.now(), actor)
-    store.create_study(study, key)
+    with span("start_study", study=study.id) as open_span:
+        open_span.leads_to(course_of_study(study.id))
+        store.create_study(study, key)
     return study
 
 
+@operation
 def start_once(
     store: Store, clock: Clock, plan: StudyPlan, actor: str, key: RequestKey | None
 ) -> tuple[str, bool]:
@@ -112,6 +116,7 @@ def _check_budget(plan: StudyPlan, in_force: SloBudget) -> None:
         )
 
 
+@operation
 def register_target(
     store: Store, clock: Clock, target: Target, slo: SloBudget, actor: str, reason: str
 ) -> SloBudget:
@@ -119,6 +124,7 @@ def register_target(
     return store.save_target(target, slo, actor, reason, clock.now())
 
 
+@operation
 def ask(store: Store, clock: Clock, study_id: str, wish: Wish, actor: str, reason: str) -> Study:
     """Record an operator's wish for a study; its next tick obeys. Returns the study as it stands.
 
@@ -137,6 +143,7 @@ def ask(store: Store, clock: Clock, study_id: str, wish: Wish, actor: str, reaso
     return study
 
 
+@operation
 def approve(store: Store, registry: Registry, clock: Clock, study_id: str, said: tuple[str, str]) -> Study:
     """Let the confirmed winner of a study into production. said: who approves, and why.
 

@@ -299,13 +299,20 @@ class Store(Protocol):
 
 
 class Nights(Protocol):
-    """Schedules, freezes, the line, and settled nights. One call is one transaction. All raise Unavailable."""
+    """Schedules, freezes, the line, and settled nights. One call is one transaction. All raise Unavailable.
 
-    def set_schedule(self, schedule: Schedule, said: Said) -> Schedule:
-        """Create or change a target's schedule. Raises NotFound for an unknown target."""
+    mark: what a schedule was last seen with; None for whatever it is now, empty for one that must be new.
+    """
 
-    def remove_schedule(self, target: str, said: Said) -> None:
-        """Remove a target's schedule; nights that were settled stay on record. Raises NotFound."""
+    def set_schedule(self, schedule: Schedule, said: Said, mark: str | None = None) -> Schedule:
+        """Create or change a target's schedule.
+
+        Raises NotFound for an unknown target, Outdated when it has changed since `mark`, Conflict when it should be new
+        and is not.
+        """
+
+    def remove_schedule(self, target: str, said: Said, mark: str | None = None) -> None:
+        """Remove a target's schedule; nights that were settled stay on record. Raises NotFound, Outdated."""
 
     def schedules(self) -> Sequence[Schedule]:
         """Return every schedule, by target."""
@@ -343,8 +350,13 @@ class Nights(Protocol):
     def settled_until(self) -> Mapping[str, datetime]:
         """Return when the newest settled night of each target was due."""
 
-    def nights(self, target: str | None = None, limit: int = 50) -> Sequence[NightRecord]:
-        """Return settled nights, newest first."""
+    def nights(
+        self, target: str | None = None, limit: int = 50, after: tuple[datetime, str] | None = None
+    ) -> Sequence[NightRecord]:
+        """Return settled nights, newest first, those of the same instant by target.
+
+        after: when the last one of the page before was due, and its target.
+        """
 
 
 class Outbox(Protocol):

@@ -61,6 +61,8 @@ def _add_what_came_later(made: Converter) -> None:
         record: dict[str, Any] = write(plan)
         if not plan.keeps_batches:
             del record["keeps_batches"]
+        if plan.reverses is None:
+            del record["reverses"]
         return record
 
     def as_it_was(record: Mapping[str, Any], kind: type[StudyPlan]) -> StudyPlan:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
@@ -67,6 +67,25 @@ def firings(schedule: Schedule, after: datetime, until: datetime) -> Iterator[Ni
         if night.name != last:
             yield night
         last, asked = night.name, due + RESOLUTION
+
+
+AHEAD = timedelta(days=4 * 366)
+"""How far ahead the next night is looked for: once a leap year is the rarest there is."""
+
+
+def check_comes(schedule: Schedule, now: datetime) -> None:
+    """Raise InvalidInput for a cron expression that is none, or that no day fits: 30 February never comes."""
+    trigger(schedule.cron, schedule.time_zone)
+    if next(firings(schedule, now, now + AHEAD), None) is None:
+        raise InvalidInput("schedule.cron", schedule.cron, "times that come within four years")
+
+
+def next_start(schedule: Schedule, now: datetime) -> datetime | None:
+    """Return when the next night starts, its jitter included; None while it is paused or never comes."""
+    if schedule.paused:
+        return None
+    night = next(firings(schedule, now, now + AHEAD), None)
+    return None if night is None else night.starts_at(schedule)
 
 
 class Alarm(Protocol):
@@ -150,6 +169,8 @@ class Scheduler:
     courier: Courier
     clock: Clock
     alarm: Alarm | None = None
+    led: Callable[[bool], None] = lambda _: None
+    """Told when this one begins to lead, and when it no longer does."""
     leading: bool = False
     _look_due: datetime | None = None
     _bell: threading.Event = field(default_factory=lambda: _BELL)
@@ -188,8 +209,16 @@ class Scheduler:
             if self.alarm is not None:
                 self.alarm.start()
             self.leading, self._look_due = True, None
+            self.led(True)
         now = self.clock.now()
-        if self.alarm is None or self._bell.is_set() or self._look_due is None or now >= self._look_due:
+        set_back = self._look_due is not None and self._look_due - now > LOOK
+        if (
+            self.alarm is None
+            or self._bell.is_set()
+            or not self._look_due
+            or set_back
+            or now >= self._look_due
+        ):
             self._bell.clear()
             self._look_due = now + LOOK
             if self.alarm is not None:
@@ -201,5 +230,6 @@ class Scheduler:
         if self.leading:
             log.info("scheduler_stands_by")
             self.leading = False
+            self.led(False)
             if self.alarm is not None:
                 self.alarm.stop()

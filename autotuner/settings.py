@@ -187,6 +187,42 @@ class Settings(BaseSettings):
         description="Inconclusive nights in a row of one target after which a notice is sent. "
         "One alone happens; several mean that nothing will come of it.",
     )
+    metrics_host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="Address on which a worker or a scheduler serves its metrics. Loopback by default: whoever reaches "
+        "it may read them.",
+    )
+    metrics_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="Port on which a worker or a scheduler serves its metrics, at /metrics; 0 for none. "
+        "The REST API serves its own.",
+    )
+    otlp_endpoint: str = Field(
+        "",
+        pattern=r"^(https?://\S+)?$",
+        description="URL of an OpenTelemetry collector that traces are sent to, by OTLP over HTTP, such as "
+        "http://127.0.0.1:4318. Empty: nothing is traced, and tracing costs nothing.",
+    )
+    otlp_headers: SecretStr = Field(
+        SecretStr(""),
+        description="Headers for the collector, as name=value, separated by commas. Never shown: they may hold a key.",
+    )
+    traces_share: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Part of all traces, 0 to 1, that is sent: a trial is sent whole or not at all, whichever worker "
+        "carries it. Less than 1 where many studies run.",
+    )
+    trace_url: str = Field(
+        "",
+        pattern=r"^(https?://\S+\{trace_id\}\S*)?$",
+        description="Where people look at a trace, with {trace_id} in it, such as "
+        "http://127.0.0.1:16686/trace/{trace_id}. Empty: trials have no link.",
+    )
     log_format: str = Field(
         "auto",
         pattern="^(auto|text|json)$",

@@ -14,6 +14,7 @@ from autotuner.domain.target import Target
 from autotuner.errors import AutotunerError, Unavailable
 from autotuner.operations import check_model
 from autotuner.ports import Clock, Registry, World
+from autotuner.telemetry.traces import operation
 
 WHATEVER_IT_IS = None
 """A mark: the change is of the target as it is now, whoever changed it before."""
@@ -31,16 +32,19 @@ class Asked:
     mark: str | None = WHATEVER_IT_IS
 
 
+@operation
 def register(registry: Registry, clock: Clock, wanted: Wanted, asked: Asked) -> Registration:
     """Create, change or revive a target and return it; raises as `ports.Registry.register` does."""
     return registry.register(wanted, asked.mark, Said(asked.actor, asked.reason, clock.now()))
 
 
+@operation
 def retire(registry: Registry, clock: Clock, name: str, asked: Asked) -> Registration:
     """Let no study of a target start any more; raises as `ports.Registry.retire` does."""
     return registry.retire(name, asked.mark, Said(asked.actor, asked.reason, clock.now()))
 
 
+@operation
 def set_budget(
     registry: Registry, clock: Clock, name: str, slo: SloBudget, version: int, asked: Asked
 ) -> SloBudget:
@@ -57,6 +61,7 @@ class ConnectionCheck:
     detail: str
 
 
+@operation
 def try_connections(target: Target, world: World, reads: Executor) -> tuple[ConnectionCheck, ...]:
     """Read everything that a study would read, once, and change nothing; every failure is told, none is raised."""
     running = [(what, reads.submit(_outcome, attempt)) for what, attempt in _attempts(target, world)]

@@ -35,13 +35,14 @@ class Tenure:
         self._holder = holder
         self._ttl = ttl
         self._held: dict[str, _Held] = {}
+        self._newest: datetime | None = None
 
     def grant(self, target: str) -> Grant | None:
         """Return the lease on a target, renewed when half of it has gone; None while somebody else has it.
 
         Raises Unavailable.
         """
-        asked = self._clock.now()
+        asked = self._now()
         held = self._held.get(target)
         if held is not None and held.until - asked > self._ttl / 2:
             return held.grant
@@ -60,7 +61,7 @@ class Tenure:
 
     def renew(self) -> None:
         """Renew every lease of which a third has gone, all in one go. Raises Unavailable."""
-        asked = self._clock.now()
+        asked = self._now()
         due = [
             held.grant for held in list(self._held.values()) if held.until - asked <= self._ttl * RENEWED_AT
         ]
@@ -74,12 +75,28 @@ class Tenure:
             else:
                 self._held.pop(grant.target, None)
 
+    def _now(self) -> datetime:
+        """Return the present; when the clock was set back, nothing that is held is trusted any more.
+
+        A lease would otherwise seem to last for as long again as the clock was set back by.
+        """
+        now = self._clock.now()
+        if self._newest is not None and now < self._newest:
+            self._held = {name: _Held(held.grant, now) for name, held in self._held.items()}
+        self._newest = now
+        return now
+
     def drives(self, target: str) -> bool:
         """Say that nobody else can be driving the target; without the database nobody can take it over."""
         try:
             return target in self._held and self.grant(target) is not None
         except Unavailable:
             return True
+
+    @property
+    def count(self) -> int:
+        """How many leases are held, as far as is known."""
+        return len(self._held)
 
     def lost(self, target: str) -> None:
         """Drop the lease on a target that turned out to be somebody else's."""

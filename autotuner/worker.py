@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from autotuner.controller import Controller, Orders, Tick
 from autotuner.domain.calendar import RUNNING, Standing
@@ -27,11 +28,17 @@ from autotuner.errors import Conflict, Unavailable
 from autotuner.ports import Clock, Leases, Muster, Store
 from autotuner.telemetry.logs import bound
 
+if TYPE_CHECKING:
+    from autotuner.telemetry.metrics import Instruments  # only what serves them needs the library
+
 log = logging.getLogger(__name__)
 
 IDLE = timedelta(seconds=1)
 GRACE = timedelta(seconds=3)
 """How long a study may fail to advance before its canary's traffic is given back."""
+
+STUCK = timedelta(seconds=12)
+"""A tick that takes longer waits for something that does not keep its own limits: its canary's traffic goes back."""
 
 STOP_LATENCY = timedelta(seconds=0.25)
 """How often a loop that waits for ticks looks whether it is to stop."""
@@ -77,6 +84,8 @@ class _Course:
     failures: int = 0
     retreated: bool = False
     ticking: bool = False
+    began: datetime | None = None
+    """When the tick under way began."""
     slow: bool = False
 
 
@@ -116,6 +125,7 @@ class Worker:
     told: Callable[[str, Tick], None] | None = None
     late: Callable[[timedelta], None] | None = None
     """Told how long after it was due each tick began."""
+    instruments: Instruments | None = None
     only: str | None = None
     """The one study to advance, whoever else there is; None for a share of all."""
     _known: bool = False
@@ -123,6 +133,8 @@ class Worker:
     _unfinished: int = 0
     _standing: Standing = RUNNING
     _look_due: datetime | None = None
+    _newest: datetime | None = None
+    """The latest instant this loop has seen: before it the clock was set back."""
     _looking: bool = False
     _ticking: int = 0
     _usual: timedelta = timedelta(0)
@@ -148,10 +160,14 @@ class Worker:
         """Begin a tick of each study that is due; return how long nothing will be due."""
         self._settle_all()
         now = self.clock.now()
+        if self._newest is not None and now < self._newest:
+            self._set_back(now)
+        self._newest = now
         if not self._looking and (self.pool is None or self._look_due is None or self._look_due <= now):
             self._looking, self._look_due = True, now + IDLE
             self._do(self._look)
             self._settle_all()
+        self._rescue(now)
         for course in self._next():
             self._begin(course)
         self._settle_all()
@@ -163,6 +179,16 @@ class Worker:
         self.controller.leave()
         if self.only is None:
             self.leases.dismiss(self.controller.holder)
+
+    def _set_back(self, now: datetime) -> None:
+        """Tick everything now that would otherwise be due only when the clock has caught up with itself."""
+        log.warning("clock_set_back", extra={"seconds": ((self._newest or now) - now).total_seconds()})
+        self._look_due = None
+        for course in self._courses.values():
+            course.failing_since = min(course.failing_since, now) if course.failing_since else None
+            course.began = now
+            if not course.ticking:
+                self._plan(course, now)
 
     def _wait(self, stop: threading.Event, pause: timedelta) -> None:
         """Wait until something is due, a tick has ended or it is time to stop."""
@@ -225,6 +251,9 @@ class Worker:
                 self.told(self.only, Tick("waiting: every place for a canary on this site is taken", IDLE))
         self._known = True
         self._follow(mine)
+        if self.instruments is not None:
+            self.instruments.studies.set(len(self._courses))
+            self.instruments.leases.set(self.controller.leases_held)
 
     def _follow(self, mine: Sequence[Errand]) -> None:
         """Keep a course for each of `mine` and for nothing else."""
@@ -297,10 +326,13 @@ class Worker:
         return chosen
 
     def _begin(self, course: _Course) -> None:
-        course.ticking = True
+        course.ticking, course.began = True, self.clock.now()
         self._ticking += 1
+        lateness = self.clock.now() - course.due
         if self.late is not None:
-            self.late(self.clock.now() - course.due)
+            self.late(lateness)
+        if self.instruments is not None:
+            self.instruments.tick_lateness.observe(max(0.0, lateness.total_seconds()))
         self._do(lambda: self._tick(course))
 
     def _tick(self, course: _Course) -> _Ticked:
@@ -316,6 +348,17 @@ class Worker:
                 if not isinstance(error, Conflict):
                     retreated = self._retreat(course)
         return _Ticked(errand.study_id, began, self.clock.now(), result, retreated)
+
+    def _rescue(self, now: datetime) -> None:
+        """Give back the traffic of one study whose tick hangs: nobody watches what the canary does to users."""
+        for course in self._courses.values():
+            began = course.began or now
+            if course.ticking and not course.retreated and now - began > STUCK:
+                done = self.controller.retreat(course.errand.study_id)
+                course.retreated = "could not" not in done
+                course.began = now
+                log.warning("tick_hangs", extra={"study": course.errand.study_id, "reason": done})
+                return
 
     def _orders(self, errand: Errand) -> Orders | None:
         """Return what was read a moment ago; without a pool each tick asks for itself."""
@@ -338,6 +381,10 @@ class Worker:
         self._usual += LEARNING * (lasted - self._usual)
         self._ticking -= 1
         result = ticked.result
+        if self.instruments is not None:
+            kind = "done" if isinstance(result, Tick) else "failed"
+            self.instruments.ticks.labels("taken over" if isinstance(result, Conflict) else kind).inc()
+            self.instruments.tick_seconds.observe(max(0.0, lasted.total_seconds()))
         if isinstance(result, Tick):
             course.failing_since, course.failures, course.retreated = None, 0, False
             if result.ended:

@@ -23,7 +23,7 @@ from api.problems import TooManyRequests, problem_of
 from api.schemas.studies import progress_answer
 from autotuner.catalogue import Catalogue, Progress
 from autotuner.domain.study import Phase
-from autotuner.errors import Unavailable
+from autotuner.errors import Forbidden, Unauthenticated, Unavailable
 from autotuner.telemetry.metrics import Gauge
 
 router = APIRouter(prefix="/v1/studies", tags=["Studies"])
@@ -47,7 +47,8 @@ Pause = Callable[[float], Awaitable[object]]
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "Events `progress`, then `ended`; `unavailable` while the database does not answer",
+            "description": "Events `progress`, then `ended`; `unavailable` while the database does not answer; "
+            "`refused`, the last one, when the token has been revoked or has expired",
             "content": {
                 "text/event-stream": {
                     "schema": {"type": "string"},
@@ -68,11 +69,14 @@ async def events(
         Header(alias="Last-Event-ID", ge=0, le=2**31, description="Only events after this one."),
     ] = None,
 ) -> StreamingResponse:
-    """Stream server-sent events until the study has ended; reconnect with `Last-Event-ID`."""
+    """Stream server-sent events until the study has ended or the token is no longer good.
+
+    Reconnect with `Last-Event-ID`.
+    """
     seats: Seats = request.app.state.seats
     seats.check()
     known = await run_in_threadpool(app.catalogue.study_id, study_id)
-    stream = Stream(app.catalogue, known, last_event_id or 0, asyncio.sleep)
+    stream = Stream(app.catalogue, known, last_event_id or 0, asyncio.sleep, request.state.admitted_still)
     return StreamingResponse(_seated(seats, stream), media_type="text/event-stream")
 
 
@@ -109,9 +113,20 @@ async def _seated(seats: Seats, stream: Stream) -> AsyncIterator[str]:
 
 
 class Stream:
-    """One client's stream of a study. after: the newest event it has; pause: waits so many seconds."""
+    """One client's stream of a study. after: the newest event it has; pause: waits so many seconds.
 
-    def __init__(self, catalogue: Catalogue, study_id: str, after: int, pause: Pause) -> None:
+    admitted_still: raises what is wrong with the client's token by now.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        study_id: str,
+        after: int,
+        pause: Pause,
+        admitted_still: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._admitted_still = admitted_still
         self._catalogue = catalogue
         self._study_id = study_id
         self._after = after
@@ -127,6 +142,9 @@ class Stream:
                 yield event_text("unavailable", problem_of(error, "").model_dump(exclude_none=True))
                 await self._pause(LOOK_SECONDS)
                 continue
+            except (Unauthenticated, Forbidden) as error:
+                yield event_text("refused", problem_of(error, "").model_dump(exclude_none=True))
+                return
             for line in lines:
                 self._after = line.sequence
                 yield event_text("progress", progress_answer(line).model_dump(mode="json"), line.sequence)
@@ -140,7 +158,11 @@ class Stream:
                 await self._pause(LOOK_SECONDS)
 
     def _look(self) -> tuple[list[Progress], dict[str, Any] | None]:
-        """New lines, and how the study ended if it has; asked in this order, so that no line is missed."""
+        """New lines, and how the study ended if it has; asked in this order, so that no line is missed.
+
+        Raises Unauthenticated, Forbidden when the client may no longer look.
+        """
+        self._admitted_still()
         standing = self._catalogue.standing(self._study_id)
         lines = list(self._catalogue.progress(self._study_id, self._after, BATCH))
         summary = standing.summary

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from anyio import CapacityLimiter, move_on_after, to_thread
 from fastapi import APIRouter, Request, Response
 
 from api.dependencies import App, Caller
@@ -16,9 +17,15 @@ from autotuner.telemetry.metrics import MEDIA_TYPE, Instruments
 
 router = APIRouter(tags=["Service"])
 
+ANSWER_SECONDS = 5.0
+"""How long the database may take to say that it works."""
+
+PROBES = 4
+"""Checks that may be waiting for it at the same time, in threads that no request needs."""
+
 
 @router.get("/healthz", response_model=Health, summary="Whether the process answers")
-def healthz() -> Health:
+async def healthz() -> Health:
     """Ask nothing of anybody else: a database that is away is no reason to restart this process."""
     return Health(status="ok", version=__version__)
 
@@ -29,14 +36,21 @@ def healthz() -> Health:
     responses={503: {"model": Readiness, "description": "Not ready; the checks say what, and why"}},
     summary="Whether requests can be served now, and what is not ready",
 )
-def readyz(app: App, request: Request, response: Response) -> Readiness:
-    """Check the database, then its schema. 503 while one of them cannot be used."""
+async def readyz(app: App, request: Request, response: Response) -> Readiness:
+    """Check the database, its schema, then whether it takes writes. 503 while one of them cannot be used."""
     instruments: Instruments = request.app.state.instruments
-    checks = _checks(app)
+    checks = await _within(app, request.app.state.probes)
     ready = all(check.ready for check in checks)
     instruments.ready.set(int(ready))
     response.status_code = 200 if ready else 503
     return Readiness(ready=ready, checks=checks)
+
+
+async def _within(app: Application, probes: CapacityLimiter) -> list[Check]:
+    """Return the checks, or that the database has not answered: one that hangs must not make this hang too."""
+    with move_on_after(ANSWER_SECONDS):
+        return await to_thread.run_sync(_checks, app, abandon_on_cancel=True, limiter=probes)
+    return [Check(name="database", ready=False, detail=f"no answer within {ANSWER_SECONDS:g} s")]
 
 
 def _checks(app: Application) -> list[Check]:
@@ -44,6 +58,7 @@ def _checks(app: Application) -> list[Check]:
     wanted: tuple[tuple[str, Callable[[], object]], ...] = (
         ("database", app.schema_is_current),
         ("schema", app.require_current_schema),
+        ("writes", app.require_writes),
     )
     for name, check in wanted:
         try:

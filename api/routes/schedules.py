@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Annotated
+from datetime import timedelta
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Response
 
 from api.dependencies import App, Caller
 from api.description import problems
 from api.paging import cursor_of, window
-from api.parameters import TargetName
+from api.parameters import IfMatch, TargetName, etag, expected_mark
 from api.schemas.questions import NightsAsked, Paged
 from api.schemas.schedules import (
     EXAMPLE_FREEZE,
@@ -29,17 +29,24 @@ from api.schemas.schedules import (
 )
 from api.schemas.targets import Reason
 from api.schemas.wire import Page
+from autotuner.bookkeeping.nightly import ANY_SCHEDULE, NO_SCHEDULE, schedule_mark
 from autotuner.bootstrap import Application
 from autotuner.domain.access import Identity, Said
 from autotuner.domain.calendar import Freeze, Schedule
-from autotuner.errors import InvalidInput, NotFound
-from autotuner.scheduler import firings, trigger
+from autotuner.errors import NotFound
+from autotuner.scheduler import check_comes, next_start
 
 router = APIRouter(prefix="/v1", tags=["Nightly tuning"])
 
 BY_TARGET = "schedules by target"
-AHEAD = timedelta(days=4 * 366)
-"""How far ahead the next night is looked for: once a leap year is the rarest there is."""
+NIGHTS = "nights, newest first"
+ETAG: dict[str, Any] = {
+    "ETag": {
+        "description": "What it is now, for If-Match.",
+        "schema": {"type": "string"},
+        "example": '"8f1e5c7f0a4be2d1"',
+    }
+}
 
 RemovedWhy = Annotated[str, Query(max_length=1000, description="Why; recorded in the audit.")]
 Number = Annotated[int, Path(ge=1, le=2**31 - 1, description="The freeze's number.", examples=[3])]
@@ -61,53 +68,57 @@ def list_schedules(app: App, asked: Annotated[Paged, Query()]) -> Page[ScheduleA
 @router.get(
     "/targets/{name}/schedule",
     response_model=ScheduleAnswer,
-    responses=problems("not-found"),
+    responses={200: {"headers": ETAG}, **problems("not-found")},
     summary="A target's schedule",
 )
-def read_schedule(app: App, name: TargetName) -> ScheduleAnswer:
+def read_schedule(app: App, name: TargetName, response: Response) -> ScheduleAnswer:
     """Return when a target is tuned without anybody asking."""
-    found = schedule_of(app, name)
+    found = _found(app, name)
     if found is None:
         raise NotFound("schedule of target", name)
-    return found
+    return _answer(app, found, response)
 
 
 @router.put(
     "/targets/{name}/schedule",
     response_model=ScheduleAnswer,
-    responses=problems("not-found"),
+    responses={
+        200: {"headers": ETAG},
+        **problems("not-found", "conflict", "outdated", "precondition-required"),
+    },
     summary="Tune a target at the times of a cron expression",
 )
 def set_schedule(
     app: App,
     caller: Caller,
     name: TargetName,
+    response: Response,
     asked: Annotated[SetSchedule, Body(openapi_examples={"every night": {"value": EXAMPLE_SCHEDULE}})],
+    if_match: IfMatch = None,
 ) -> ScheduleAnswer:
-    """Set a target's schedule; it replaces the one it has. Where the clock is changed, each night is one night."""
-    wanted = Schedule(
-        target=name,
-        cron=asked.cron,
-        time_zone=asked.time_zone,
-        window=asked.window,
-        jitter=asked.jitter or timedelta(0),
-        blackout_dates=asked.blackout_dates,
-        paused=asked.paused,
-    )
-    _check_comes(wanted, app.clock.now())
-    return _answer(app, app.nights.set_schedule(wanted, _said(app, caller, asked.reason)))
+    """Set a target's schedule. One that it has already is replaced only with its ETag in `If-Match`.
+
+    Where the clock is changed, each night is one night.
+    """
+    mark = _mark(_found(app, name), name, if_match)
+    return _answer(app, changed(app, caller, name, asked, mark), response)
 
 
 @router.delete(
     "/targets/{name}/schedule",
     status_code=204,
     response_class=Response,
-    responses=problems("not-found"),
+    responses=problems("not-found", "outdated", "precondition-required"),
     summary="Tune a target on request only",
 )
-def remove_schedule(app: App, caller: Caller, name: TargetName, reason: RemovedWhy = "") -> Response:
-    """Remove a target's schedule; a study that is under way goes on."""
-    app.nights.remove_schedule(name, _said(app, caller, reason))
+def remove_schedule(
+    app: App, caller: Caller, name: TargetName, reason: RemovedWhy = "", if_match: IfMatch = None
+) -> Response:
+    """Remove a target's schedule, with its ETag in `If-Match`; a study that is under way goes on."""
+    known = _found(app, name)
+    if known is None:
+        raise NotFound("schedule of target", name)
+    removed(app, caller, name, reason, _mark(known, name, if_match))
     return Response(status_code=204)
 
 
@@ -162,36 +173,64 @@ def release_line(app: App, caller: Caller, asked: Reason) -> LineAnswer:
     return line_answer(app.nights.release_line(_said(app, caller, asked.reason)))
 
 
-@router.get("/nights", response_model=list[NightAnswer], summary="What became of past nights, newest first")
-def list_nights(app: App, asked: Annotated[NightsAsked, Query()]) -> list[NightAnswer]:
-    """Return the newest nights that were started or missed."""
-    return [night_answer(each) for each in app.nights.nights(asked.target, asked.limit)]
+@router.get("/nights", response_model=Page[NightAnswer], summary="What became of past nights, newest first")
+def list_nights(app: App, asked: Annotated[NightsAsked, Query()]) -> Page[NightAnswer]:
+    """Return nights that were started or missed."""
+    here = window(NIGHTS, "ds", asked)
+    found = app.nights.nights(asked.target, here.limit + 1, here.after)  # type: ignore[arg-type]
+    shown = found[: here.limit]
+    mark = (shown[-1].night.due_at, shown[-1].night.target) if len(found) > len(shown) else None
+    return Page[NightAnswer](
+        items=[night_answer(each) for each in shown], next_cursor=cursor_of(NIGHTS, mark)
+    )
+
+
+def changed(
+    app: Application, caller: Identity, name: str, asked: SetSchedule, mark: str | None = ANY_SCHEDULE
+) -> Schedule:
+    """Set a target's schedule and return it. mark: what it was read as; see `ports.Nights.set_schedule`."""
+    wanted = Schedule(
+        target=name,
+        cron=asked.cron,
+        time_zone=asked.time_zone,
+        window=asked.window,
+        jitter=asked.jitter or timedelta(0),
+        blackout_dates=asked.blackout_dates,
+        paused=asked.paused,
+    )
+    check_comes(wanted, app.clock.now())
+    return app.nights.set_schedule(wanted, _said(app, caller, asked.reason), mark)
+
+
+def removed(
+    app: Application, caller: Identity, name: str, reason: str, mark: str | None = ANY_SCHEDULE
+) -> None:
+    """Remove a target's schedule. mark: what it was read as. Raises NotFound, Outdated."""
+    app.nights.remove_schedule(name, _said(app, caller, reason), mark)
 
 
 def schedule_of(app: Application, name: str) -> ScheduleAnswer | None:
     """Return a target's schedule; None when it has none."""
-    found = next((each for each in app.nights.schedules() if each.target == name), None)
+    found = _found(app, name)
     return None if found is None else _answer(app, found)
-
-
-def _check_comes(schedule: Schedule, now: datetime) -> None:
-    """Raise InvalidInput for a cron expression that is none, or that no day fits: 30 February never comes."""
-    trigger(schedule.cron, schedule.time_zone)
-    if next(iter(firings(schedule, now, now + AHEAD)), None) is None:
-        raise InvalidInput("schedule.cron", schedule.cron, "times that come within four years")
 
 
 def _said(app: Application, caller: Identity, reason: str) -> Said:
     return Said(caller.actor, reason, app.clock.now())
 
 
-def _answer(app: Application, schedule: Schedule) -> ScheduleAnswer:
+def _answer(app: Application, schedule: Schedule, response: Response | None = None) -> ScheduleAnswer:
+    if response is not None:
+        response.headers["ETag"] = etag(schedule_mark(schedule))
     return schedule_answer(schedule, next_start(schedule, app.clock.now()))
 
 
-def next_start(schedule: Schedule, now: datetime) -> datetime | None:
-    """Return when the next night starts; None while the schedule is paused or never fires."""
-    if schedule.paused:
-        return None
-    night = next(iter(firings(schedule, now, now + AHEAD)), None)
-    return None if night is None else night.starts_at(schedule)
+def _found(app: Application, name: str) -> Schedule | None:
+    return next((each for each in app.nights.schedules() if each.target == name), None)
+
+
+def _mark(known: Schedule | None, name: str, if_match: str | None) -> str:
+    """Return what the schedule must be: as it was read, or none at all. Raises PreconditionMissing, Outdated."""
+    if known is None and if_match is None:
+        return NO_SCHEDULE
+    return expected_mark(f"schedule of target {name}", if_match)

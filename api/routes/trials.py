@@ -84,7 +84,7 @@ def list_of_study(app: App, study_id: StudyId, asked: Annotated[Sorted, Query()]
 )
 def read_trial(app: App, study_id: StudyId, number: TrialNumber) -> TrialAnswer:
     """Return a trial with every step's counts, their source, the statistics and the reason."""
-    return trial_answer(app.catalogue.evidence(study_id, number))
+    return trial_answer(app.catalogue.evidence(study_id, number), app.settings.trace_url)
 
 
 def _streamed(media_type: str, example: str) -> dict[int | str, dict[str, Any]]:

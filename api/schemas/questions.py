@@ -102,6 +102,12 @@ class PromotionsAsked(Paged):
         return StudyFilter(self.target, outcome=Outcome.PROMOTED)
 
 
+class LedgerAsked(Paged):
+    """Which lines of the ledger."""
+
+    target: Target = None
+
+
 class TrialsOf(Question):
     """Which trials."""
 
@@ -163,11 +169,10 @@ class TrialsAsked(TrialsOf, Sorted):
     """Which trials, sorted how."""
 
 
-class NightsAsked(Question):
+class NightsAsked(Paged):
     """Which nights."""
 
     target: Target = None
-    limit: int = Field(50, ge=1, le=MOST, description="Nights at most, the newest ones.", examples=[50])
 
 
 class AuditAsked(Paged):

@@ -17,6 +17,7 @@ from autotuner.domain.study import Approval, Outcome, Phase, Study, TrialKind, T
 from autotuner.ports import StudySummary
 from autotuner.sections import NAME_PATTERN, Section
 from autotuner.target_file import StudySection
+from autotuner.telemetry.traces import course_of_trial, trace_url
 
 Unbounded = float | Literal["inf", "-inf"]
 """A number that JSON cannot always hold."""
@@ -245,6 +246,14 @@ class TrialAnswer(TrialItem):
         description="Why it was proposed; null for what no sampler proposes."
     )
     sources: list[SourceAnswer] = Field(description="Where its counts were read.")
+    trace_id: str = Field(
+        description="Its trace: every tick and call that carried it, where traces are sent (OTLP).",
+        examples=["4bf92f3577b34da6a3ce929d0e0e4736"],
+    )
+    trace_url: str | None = Field(
+        description="Where to look at the trace; null where no place is set.",
+        examples=["http://127.0.0.1:16686/trace/4bf92f3577b34da6a3ce929d0e0e4736"],
+    )
     steps: list[StepAnswer] = Field(description="Every judged load level, in order.")
 
 
@@ -357,8 +366,9 @@ def _trial(trial: TrialSummary) -> dict[str, Any]:
     return said
 
 
-def trial_answer(evidence: TrialEvidence) -> TrialAnswer:
-    """Return a trial with all its evidence."""
+def trial_answer(evidence: TrialEvidence, trace_template: str = "") -> TrialAnswer:
+    """Return a trial with all its evidence. trace_template: where traces are looked at, empty for nowhere."""
+    trace_id = course_of_trial(evidence.summary.study, evidence.trial.number).trace_id
     told = trial_object(evidence.trial, evidence.summary.capacity_per_second)
     target = evidence.plan.target
     places = [("gateway", target.gateway.admin_url)]
@@ -369,6 +379,8 @@ def trial_answer(evidence: TrialEvidence) -> TrialAnswer:
         voids=told["voids"],
         proposal=told["proposal"],
         sources=[SourceAnswer(what=what, url=url) for what, url in places],
+        trace_id=trace_id,
+        trace_url=trace_url(trace_template, trace_id),
         steps=[StepAnswer(**step) for step in told["steps"]],
     )
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from api.routes.schedules import next_start
 from autotuner.bootstrap import Application
 from autotuner.catalogue import NOTHING_YET, Glance
 from autotuner.domain.calendar import Schedule, Standing
 from autotuner.domain.registration import Registration
 from autotuner.domain.study import Phase
 from autotuner.domain.titles import PHASE_TITLES
+from autotuner.scheduler import next_start
 
 
 @dataclass(frozen=True)

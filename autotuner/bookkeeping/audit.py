@@ -55,6 +55,7 @@ class AuditAction(StrEnum):
     NIGHT_MISSED = "night_missed"
     TOKEN_CREATED = "token_created"  # noqa: S105 - the name of an action
     TOKEN_REVOKED = "token_revoked"  # noqa: S105 - the same
+    ROLLBACK_STARTED = "rollback_started"
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,11 @@ def start_lines(study: Study) -> tuple[AuditLine, ...]:
         "seed": plan.seed,
     }
     said = Said(study.actor, study.reason, study.created_at)
-    return (_line(said, AuditAction.STUDY_STARTED, study.id, details),)
+    started = _line(said, AuditAction.STUDY_STARTED, study.id, details)
+    if plan.reverses is None:
+        return (started,)
+    told = {"study": study.id, "configuration": to_record(plan.reverses.before.configuration)}
+    return started, _line(said, AuditAction.ROLLBACK_STARTED, plan.reverses.study_id, told)
 
 
 def wish_lines(study_id: str, wish: Wish, said: Said) -> tuple[AuditLine, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,7 +12,7 @@ from autotuner.bookkeeping.audit import AuditAction, AuditLine
 from autotuner.bookkeeping.rules import aware, plain
 from autotuner.domain.access import Said
 from autotuner.domain.calendar import Freeze, Line, Night, Schedule
-from autotuner.errors import Conflict, InvalidInput
+from autotuner.errors import Conflict, InvalidInput, Outdated
 from autotuner.ports import Message, MessageState
 from autotuner.records import to_record
 
@@ -24,6 +26,34 @@ EVERY_TARGET = "every target"
 def kept_schedule(schedule: Schedule, said: Said) -> Schedule:
     """Return a schedule as it is recorded."""
     return replace(schedule, set_by=plain(said.actor), set_at=aware(said.at))
+
+
+ANY_SCHEDULE = None
+"""Passed for a mark: whatever the schedule is now."""
+
+NO_SCHEDULE = ""
+"""Passed for a mark: the target has none yet."""
+
+
+def schedule_mark(schedule: Schedule) -> str:
+    """Return a mark of a schedule as it is recorded: equal marks mean equal schedules, set by the same at once."""
+    text = json.dumps(to_record(schedule), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def check_schedule(target: str, before: Schedule | None, mark: str | None) -> None:
+    """Raise unless a schedule may be changed by somebody who knows it under `mark`.
+
+    Raises Conflict when there should be none and is one, Outdated when it has changed since or is gone.
+    """
+    subject = f"schedule of target {target}"
+    if mark is ANY_SCHEDULE or (mark == NO_SCHEDULE and before is None):
+        return
+    if mark == NO_SCHEDULE:
+        raise Conflict(subject, "it was set a moment ago")
+    found = "none" if before is None else schedule_mark(before)
+    if found != mark:
+        raise Outdated(subject, f"it has changed since it was read: expected {mark}, found {found}")
 
 
 def schedule_lines(before: Schedule | None, after: Schedule, said: Said) -> tuple[AuditLine, ...]:

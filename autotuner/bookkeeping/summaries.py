@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autotuner.bookkeeping.rules import plain, summarise
-from autotuner.catalogue import StudyStanding, TrialSummary
+from autotuner.catalogue import LedgerLine, StudyStanding, TrialSummary
+from autotuner.domain.benefit import benefit
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.selection import capacity_per_second
-from autotuner.domain.study import Study, Trial, TrialKind, Wish
+from autotuner.domain.study import Outcome, Study, Trial, TrialKind, Wish
 
 GLANCED_AT = 2
 """Newest studies of a target that are looked at: the newest one may not have read production yet."""
@@ -67,3 +68,12 @@ def standing_of(study: Study, wish: Wish, sequence: int) -> StudyStanding:
         dispersion=study.dispersion,
         reference_rate_per_second=study.reference_rate_per_second,
     )
+
+
+def ledger_line(study: Study) -> LedgerLine | None:
+    """Return what a study's promotion was worth; None when it has promoted nothing."""
+    if study.outcome is not Outcome.PROMOTED or study.ended_at is None:
+        return None
+    target = study.plan.target
+    reason = plain(study.reason)
+    return LedgerLine(study.id, target.name, study.ended_at, reason, benefit(study), target.currency)

@@ -13,6 +13,7 @@ from autotuner.cli import (
     metrics,
     notices,
     records,
+    rollback,
     schedules,
     serve,
     targets,
@@ -74,6 +75,7 @@ app.command()(records.export)
 app.command()(records.audit)
 for name in WISHES:
     app.command(name)(wish_command(name))
+app.command()(rollback.rollback)
 app.add_typer(targets.commands, name="target")
 app.add_typer(metrics.commands, name="metrics")
 app.add_typer(schedules.commands, name="schedule")

@@ -34,7 +34,7 @@ class Exit(IntEnum):
 
 
 MEANINGS: dict[Exit, str] = {
-    Exit.DONE: "done; of a study: a winner was promoted, or the incumbent was kept on evidence",
+    Exit.DONE: "done; of a study: a winner was promoted, the incumbent kept on evidence, or a promotion taken back",
     Exit.UNEXPECTED: "an error nobody foresaw: report it, with what `autotuner --debug …` prints",
     Exit.INVALID_INPUT: "an argument, a file or a setting cannot be used: the message names it and what is allowed",
     Exit.INCONCLUSIVE: "the study ended without evidence either way; the incumbent serves on",
@@ -52,6 +52,7 @@ _OUTCOMES = {
     Outcome.KEPT: Exit.DONE,
     Outcome.INCONCLUSIVE: Exit.INCONCLUSIVE,
     Outcome.ABORTED: Exit.ABORTED,
+    Outcome.ROLLED_BACK: Exit.DONE,
 }
 
 _ERRORS: tuple[tuple[type[AutotunerError], Exit], ...] = (

@@ -40,7 +40,7 @@ def set_schedule(  # noqa: PLR0913, PLR0917 - each option is one field of a sche
     json: Json = False,
 ) -> None:
     """Tune a registered target at the times of a cron expression; replaces the schedule it has."""
-    from autotuner.scheduler import trigger  # noqa: PLC0415 - APScheduler takes a moment to import
+    from autotuner.scheduler import check_comes  # noqa: PLC0415 - APScheduler takes a moment to import
 
     invocation = of(context, json=json)
     wanted = Schedule(
@@ -51,8 +51,8 @@ def set_schedule(  # noqa: PLR0913, PLR0917 - each option is one field of a sche
         jitter=_duration("--jitter", jitter),
         blackout_dates=tuple(_date(text) for text in blackout or ()),
     )
-    trigger(cron, time_zone)
     with invocation.opened() as app:
+        check_comes(wanted, app.clock.now())
         kept = app.nights.set_schedule(wanted, _said(app, reason))
         coming = _next(kept, app.clock.now())
     if json:
@@ -197,13 +197,9 @@ def _said(app: Application, reason: str) -> Said:
 
 
 def _next(schedule: Schedule, now: datetime) -> datetime | None:
-    """Return when the next night starts, its jitter included; None while it is paused or never comes."""
-    from autotuner.scheduler import firings  # noqa: PLC0415 - APScheduler takes a moment to import
+    from autotuner.scheduler import next_start  # noqa: PLC0415 - APScheduler takes a moment to import
 
-    if schedule.paused:
-        return None
-    night = next(iter(firings(schedule, now, now + timedelta(days=4 * 366))), None)
-    return None if night is None else night.starts_at(schedule)
+    return next_start(schedule, now)
 
 
 def _duration(option: str, text: str) -> timedelta:

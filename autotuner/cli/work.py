@@ -40,7 +40,7 @@ def worker(
     invocation = of(context, json=json)
     log.setLevel(min(logging.INFO, logging.getLogger().level))
     stop = invocation.event()
-    with invocation.opened() as app, stopped_by_signals(stop):
+    with invocation.opened() as app, stopped_by_signals(stop), app.metrics_served():
         log.info("worker_started", extra={"holder": app.settings.holder})
         ticks = carry(app, stop, until_idle=until_idle)
         why = "asked to stop; the next worker carries on" if stop.is_set() else "no study is unfinished"
@@ -78,7 +78,7 @@ def scheduler(context: typer.Context, json: Json = False) -> None:
     invocation = of(context, json=json)
     log.setLevel(min(logging.INFO, logging.getLogger().level))
     stop = invocation.event()
-    with invocation.opened() as app, stopped_by_signals(stop):
+    with invocation.opened() as app, stopped_by_signals(stop), app.metrics_served():
         made = app.scheduler()
         log.info("scheduler_started", extra={"holder": app.settings.holder})
         made.run(stop)

@@ -164,6 +164,8 @@ def spoilt(study: Study, trial: Trial, window: OpenWindow, sample: Sample, weigh
     """Return why a window must not be believed; empty when nothing speaks against it."""
     before = window.recent[-1] if window.recent else (window.first or window.routed)
     if before is not None:
+        if before.at - sample.at > study.plan.pace.look_interval:
+            return "the clock was set back: how long the window has been open is not known"
         for name in (*trial.replicas, *control_replicas(study, trial)):
             if name in before.gateway and sample.gateway[name].behind(before.gateway[name]):
                 return f"the gateway's counters of {name} went backwards: it restarted or gave an old answer"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from autotuner.domain import confirmation, procedure, rollout
+from autotuner.domain import confirmation, procedure, reversal, rollout
 from autotuner.domain.aftermath import aftermath
 from autotuner.domain.configuration import fingerprint, read_configuration, with_configuration
 from autotuner.domain.diagnosis import hopeless, time_for_a_verdict, unlike_production
@@ -60,6 +60,8 @@ def next_step(study: Study, seen: Observation) -> Decision:
     study = aftermath(study, seen)
     if study.phase is Phase.RESTORATION:
         return rollout.restore(study, seen)
+    if study.plan.reverses is not None:
+        return reversal.begin(study, study.plan.reverses, seen)
     over = _over(study, seen)
     if over is not None:
         return over

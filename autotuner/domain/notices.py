@@ -47,6 +47,8 @@ def notices_of(before: Study, after: Study, at: datetime) -> tuple[Notice, ...]:
             tell(NoticeKind.HARM_BUDGET_SPENT, after.reason, harm_requests=after.harm_requests, budget=budget)
         if after.promoted and after.intended is not Outcome.PROMOTED:
             tell(NoticeKind.ROLLED_BACK, after.reason, replicas=list(after.promoted))
+        if after.intended is Outcome.ROLLED_BACK:
+            tell(NoticeKind.ROLLED_BACK, after.reason, replicas=list(after.plan.target.stable_names))
     if after.outcome is Outcome.PROMOTED and before.outcome is None:
         tell(NoticeKind.PROMOTED, after.reason, winner=after.winner, replicas=list(after.promoted))
     return tuple(found)

@@ -125,7 +125,7 @@ def _empty(study: Study, trial: Trial, seen: Observation, replica: str) -> Decis
         return acting(study, SetWeights(parked), seen.at, f"take the traffic off {replica}")
     counters = seen.sample.gateway.get(replica) if seen.sample else None
     waiting = counters.sent - counters.ended if counters else 0
-    since = trial.draining_since or seen.at
+    since = min(trial.draining_since or seen.at, seen.at)
     old = _counted_before(seen, trial.draining_since or seen.at - study.plan.pace.look_interval)
     if (waiting <= 0 and not old) or seen.at - since >= DRAIN_LIMIT:
         return None
@@ -140,7 +140,7 @@ def _counted_before(seen: Observation, instant: datetime) -> bool:
 
 
 def _blocked(study: Study, trial: Trial, seen: Observation, why: str) -> Decision:
-    since = trial.blocked_since or seen.at
+    since = min(trial.blocked_since or seen.at, seen.at)
     if seen.at - since >= study.plan.pace.load_limit:
         return _unapplied(study, trial, seen.at, why, Verdict.VOID)
     return _hold(with_trial(study, replace(trial, blocked_since=since)), f"waiting: {why}")
@@ -230,7 +230,7 @@ def _measure(study: Study, trial: Trial, seen: Observation) -> Decision:
 
 
 def _blind(study: Study, trial: Trial, window: OpenWindow, seen: Observation, why: str) -> Decision:
-    since = window.blind_since or seen.at
+    since = min(window.blind_since or seen.at, seen.at)
     unready = any(replica not in seen.fingerprints for replica in trial.replicas)
     grace = study.plan.pace.look_interval if unready else study.plan.pace.no_data_limit
     if seen.at - since >= grace:

@@ -31,7 +31,9 @@ from autotuner.domain.trial_states import begin, production_fingerprint
 
 
 def winning_configuration(study: Study) -> Configuration | None:
-    """Return the winner's configuration once a winner is chosen."""
+    """Return what the study brings, or has to take out of, production: its winner, once that is chosen."""
+    if study.plan.reverses is not None:
+        return study.plan.reverses.promoted
     return study.trials[study.winner].configuration if study.winner is not None else None
 
 
@@ -176,6 +178,8 @@ def _unrestored(study: Study, seen: Observation, wrong: list[str], wanted: Mappi
 
 def _touched(study: Study) -> tuple[str, ...]:
     """Replicas whose configuration the study is answerable for, production before the canary."""
+    if study.plan.reverses is not None:
+        return (*study.plan.target.stable_names, study.plan.target.canary.name)
     staged = {name for t in study.trials if t.kind is TrialKind.STAGE for name in t.replicas}
     stable = tuple(name for name in study.plan.target.stable_names if name in staged)
     return (*stable, study.plan.target.canary.name)
@@ -214,11 +218,10 @@ def restored(study: Study, result: ActionResult) -> Decision:
 
 
 def _ended(study: Study, seen: Observation, trouble: str) -> Decision:
-    """What the stable replicas serve decides whether a promotion stands; any other trouble only calls a person."""
+    """What the stable replicas serve decides whether it stands; any other trouble only calls a person."""
     outcome, reason = study.intended or Outcome.ABORTED, study.reason
     if trouble:
-        stands = outcome is Outcome.PROMOTED and _all_promoted(study, seen)
-        outcome = outcome if stands else Outcome.ABORTED
+        outcome = outcome if _stands(study, outcome, seen) else Outcome.ABORTED
         reason = f"{reason}; {trouble}: a person must look"
     trials = tuple(folded(trial) for trial in study.trials)
     study = replace(study, trials=trials, outcome=outcome, reason=reason, ended_at=seen.at)
@@ -226,9 +229,14 @@ def _ended(study: Study, seen: Observation, trouble: str) -> Decision:
     return Decision(study, None, reason)
 
 
-def _all_promoted(study: Study, seen: Observation) -> bool:
+def _stands(study: Study, outcome: Outcome, seen: Observation) -> bool:
+    """Say whether every stable replica serves what a promotion, or taking one back, was to bring."""
     incumbent, winner = study.incumbent, winning_configuration(study)
-    assert incumbent is not None
-    assert winner is not None
-    names = study.plan.target.stable_names
-    return all(seen.fingerprints.get(name) == _fingerprint(incumbent, name, winner) for name in names)
+    if outcome not in (Outcome.PROMOTED, Outcome.ROLLED_BACK) or incumbent is None or winner is None:
+        return False
+    back = outcome is Outcome.ROLLED_BACK
+    wanted = {
+        name: incumbent.fingerprints[name] if back else _fingerprint(incumbent, name, winner)
+        for name in study.plan.target.stable_names
+    }
+    return all(seen.fingerprints.get(name) == served for name, served in wanted.items())

@@ -19,13 +19,17 @@ UNPLACED = (Phase.CREATED, Phase.APPROVAL, Phase.ENDED)
 
 @dataclass(frozen=True)
 class Errand:
-    """An unfinished study as workers share them out. site: the cluster or site whose canaries are limited together."""
+    """An unfinished study as workers share them out. site: the cluster or site whose canaries are limited together.
+
+    restores: it takes a promotion back and puts nothing new under load.
+    """
 
     study_id: str
     target: str
     site: str
     phase: Phase
     wish: Wish
+    restores: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,12 @@ class Share:
 def admitted(errands: Sequence[Errand], canaries_per_site: int) -> tuple[Errand, ...]:
     """Return the studies that may run now, oldest first: those that have begun, and as many more as have a place.
 
-    errands: every unfinished study, oldest first. A study that is to be cancelled needs no place to end.
+    errands: every unfinished study, oldest first. What is to be cancelled or restores needs no place.
     """
     used = Counter(each.site for each in errands if each.phase not in UNPLACED)
     found = []
     for each in errands:
-        if each.phase is not Phase.CREATED or each.wish is Wish.CANCEL:
+        if each.phase is not Phase.CREATED or each.wish is Wish.CANCEL or each.restores:
             found.append(each)
         elif used[each.site] < canaries_per_site:
             used[each.site] += 1

@@ -48,6 +48,8 @@ class Outcome(StrEnum):
     KEPT = "kept"
     INCONCLUSIVE = "inconclusive"
     ABORTED = "aborted"
+    ROLLED_BACK = "rolled_back"
+    """A study that took an earlier promotion back: production is as it was before it."""
 
 
 class TrialKind(StrEnum):
@@ -148,6 +150,8 @@ class StudyPlan:
     keeps_batches: bool = True
     """Whether steps keep realised batches and arrivals. Studies recorded before that was possible do without, and read
     back as they were: their replay stays the same."""
+    reverses: Reversal | None = None
+    """The promotion that this study takes back; it then tries nothing. None for a study that tunes."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +166,15 @@ class Incumbent:
     configs: Mapping[str, str]
     fingerprints: Mapping[str, str]
     weights: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Reversal:
+    """A promotion that is to be taken back: the study that made it, production before it, and what it promoted."""
+
+    study_id: str
+    before: Incumbent
+    promoted: Configuration
 
 
 @dataclass(frozen=True)

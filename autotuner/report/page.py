@@ -26,6 +26,7 @@ HEADLINES = {
     Outcome.KEPT: "Incumbent kept",
     Outcome.INCONCLUSIVE: "Inconclusive",
     Outcome.ABORTED: "Aborted",
+    Outcome.ROLLED_BACK: "Rolled back",
     None: "Not ended",
 }
 

@@ -1,30 +1,47 @@
 """The product's own metrics, in Prometheus' words: one list, in base units, with bounded labels.
 
-`docs/api.md` shows the same list; a test compares them. No label ever holds an id, an address or a name that somebody
-outside chooses: whoever could invent label values could fill the memory of everything that scrapes them.
+`docs/metrics.md` shows the same list; a test compares them, and what a page shows with both. No label ever holds an id,
+an address or a name that somebody outside chooses: whoever could invent label values could fill the memory of
+everything that scrapes them.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Annotated, Any, get_type_hints
+from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
 
-__all__ = ["MEDIA_TYPE", "METRICS", "Gauge", "Instruments"]
+from autotuner.errors import Unavailable
+
+__all__ = ["MEDIA_TYPE", "METRICS", "Gauge", "Instruments", "serve_page"]
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Bucket edges of durations, in seconds."""
 
+SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+"""Bucket edges of shares, 0 to 1."""
+
 
 @dataclass(frozen=True)
 class Metric:
-    """One family of metrics: its full name, what it counts, and its labels."""
+    """One family of metrics: its full name, what it counts, its labels, and what kind it is."""
 
     name: str
     help: str
     labels: tuple[str, ...] = ()
+    kind: Callable[..., Any] = Counter
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What its instrument takes beside name, help and labels."""
+        return {"buckets": self.buckets} if self.buckets else {}
 
 
 REQUESTS = Metric(
@@ -34,15 +51,67 @@ REQUEST_SECONDS = Metric(
     "autotuner_http_request_duration_seconds",
     "Seconds from a request to the end of its answer, event streams left out",
     ("method", "route"),
+    Histogram,
+    SECONDS,
 )
 REFUSALS = Metric(
     "autotuner_http_refusals_total", "Requests that were turned away, by the problem's type", ("problem",)
 )
-STREAMS = Metric("autotuner_event_streams", "Event streams of studies that are open now")
-READY = Metric("autotuner_ready", "1 when the service could use its database when last asked, else 0")
-
-METRICS = (REQUESTS, REQUEST_SECONDS, REFUSALS, STREAMS, READY)
-"""Every metric there is."""
+STREAMS = Metric("autotuner_event_streams", "Event streams of studies that are open now", kind=Gauge)
+READY = Metric(
+    "autotuner_ready", "1 when the service could use its database when last asked, else 0", kind=Gauge
+)
+TICKS = Metric(
+    "autotuner_ticks_total",
+    "Ticks of studies, by what became of them: done, taken over by another worker, failed",
+    ("result",),
+)
+TICK_SECONDS = Metric("autotuner_tick_duration_seconds", "Seconds that a tick took", (), Histogram, SECONDS)
+TICK_LATENESS = Metric(
+    "autotuner_tick_lateness_seconds",
+    "Seconds from when a tick was due to when it began",
+    (),
+    Histogram,
+    SECONDS,
+)
+STUDIES = Metric("autotuner_studies_carried", "Unfinished studies that this worker carries now", kind=Gauge)
+LEASES = Metric("autotuner_leases_held", "Leases on targets that this worker holds now", kind=Gauge)
+CANARY_SHARE = Metric(
+    "autotuner_canary_share_ratio",
+    "Largest share of a target's requests, 0 to 1, that a canary of this worker's studies was last given",
+    kind=Gauge,
+)
+VERDICTS = Metric(
+    "autotuner_verdicts_total",
+    "Trials judged, by why they were measured and the verdict",
+    ("kind", "verdict"),
+)
+HARM = Metric(
+    "autotuner_harm_requests_total",
+    "Slow or failed requests above the allowed 1 % that trials of this worker have caused",
+)
+HARM_SHARE = Metric(
+    "autotuner_harm_budget_used_ratio",
+    "Share of its harm budget that a study had used when it ended",
+    (),
+    Histogram,
+    SHARES,
+)
+ENDED = Metric("autotuner_studies_ended_total", "Studies that ended, by their outcome", ("outcome",))
+CHANGES = Metric(
+    "autotuner_production_changes_total",
+    "Changes of production that ended: promotion, or rollback of one, made or under way",
+    ("change",),
+)
+LEADS = Metric("autotuner_scheduler_leads", "1 while this scheduler leads, else 0", kind=Gauge)
+NIGHTS = Metric(
+    "autotuner_nights_total", "Nights settled, by what became of them: started, missed", ("state",)
+)
+NOTICES = Metric(
+    "autotuner_notices_total",
+    "Attempts to deliver a notice, by what it came to: delivered, failed, given up",
+    ("result",),
+)
 
 
 @dataclass(frozen=True)
@@ -50,29 +119,61 @@ class Instruments:
     """The metrics of one process, each an instrument to write to. Make one a process."""
 
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    requests: Counter = field(init=False)
-    request_seconds: Histogram = field(init=False)
-    refusals: Counter = field(init=False)
-    streams: Gauge = field(init=False)
-    ready: Gauge = field(init=False)
+    requests: Annotated[Counter, REQUESTS] = field(init=False)
+    request_seconds: Annotated[Histogram, REQUEST_SECONDS] = field(init=False)
+    refusals: Annotated[Counter, REFUSALS] = field(init=False)
+    streams: Annotated[Gauge, STREAMS] = field(init=False)
+    ready: Annotated[Gauge, READY] = field(init=False)
+    ticks: Annotated[Counter, TICKS] = field(init=False)
+    tick_seconds: Annotated[Histogram, TICK_SECONDS] = field(init=False)
+    tick_lateness: Annotated[Histogram, TICK_LATENESS] = field(init=False)
+    studies: Annotated[Gauge, STUDIES] = field(init=False)
+    leases: Annotated[Gauge, LEASES] = field(init=False)
+    canary_share: Annotated[Gauge, CANARY_SHARE] = field(init=False)
+    verdicts: Annotated[Counter, VERDICTS] = field(init=False)
+    harm: Annotated[Counter, HARM] = field(init=False)
+    harm_share: Annotated[Histogram, HARM_SHARE] = field(init=False)
+    ended: Annotated[Counter, ENDED] = field(init=False)
+    changes: Annotated[Counter, CHANGES] = field(init=False)
+    leads: Annotated[Gauge, LEADS] = field(init=False)
+    nights: Annotated[Counter, NIGHTS] = field(init=False)
+    notices: Annotated[Counter, NOTICES] = field(init=False)
 
     def __post_init__(self) -> None:
-        made = {
-            "requests": Counter(REQUESTS.name, REQUESTS.help, REQUESTS.labels, registry=self.registry),
-            "request_seconds": Histogram(
-                REQUEST_SECONDS.name,
-                REQUEST_SECONDS.help,
-                REQUEST_SECONDS.labels,
-                buckets=SECONDS,
-                registry=self.registry,
-            ),
-            "refusals": Counter(REFUSALS.name, REFUSALS.help, REFUSALS.labels, registry=self.registry),
-            "streams": Gauge(STREAMS.name, STREAMS.help, registry=self.registry),
-            "ready": Gauge(READY.name, READY.help, registry=self.registry),
-        }
-        for name, instrument in made.items():
-            object.__setattr__(self, name, instrument)
+        for name, metric in listed(Instruments):
+            made = metric.kind(
+                metric.name, metric.help, metric.labels, registry=self.registry, **metric.options
+            )
+            object.__setattr__(self, name, made)
 
     def page(self) -> bytes:
         """Return everything as a page of Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+def listed(instruments: type[Instruments]) -> Iterator[tuple[str, Metric]]:
+    """Yield the name of every instrument with the metric it writes to."""
+    for name, kind in get_type_hints(instruments, include_extras=True).items():
+        for metric in getattr(kind, "__metadata__", ()):
+            yield name, metric
+
+
+METRICS: tuple[Metric, ...] = tuple(metric for _, metric in listed(Instruments))
+"""Every metric there is."""
+
+
+def serve_page(instruments: Instruments, host: str, port: int) -> tuple[int, Callable[[], None]]:
+    """Serve the page of a process that serves nothing else; return its port and what ends it. Raises Unavailable."""
+    try:
+        server: WSGIServer
+        thread: threading.Thread
+        server, thread = start_http_server(port, host, instruments.registry)
+    except OSError as error:
+        raise Unavailable(f"address {host}:{port}", error.strerror or str(error)) from error
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return server.server_port, stop

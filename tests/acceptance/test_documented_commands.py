@@ -133,6 +133,7 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     'autotuner cancel latest --reason "incident"': Run("started", "restores the incumbent"),
     'autotuner approve latest --reason "seen in staging"': Run("waiting", "promotes its winner"),
     'autotuner disapprove latest --reason "wait for the new driver"': Run("waiting", "keeps the incumbent"),
+    'autotuner rollback latest --reason "incident 4711"': Elsewhere("tests/unit/test_cli_rollback.py"),
     "autotuner history": Run("promoted", "promoted"),
     "autotuner history --limit 20": Run("promoted", "promoted"),
     "autotuner show latest": Run("promoted", "(?i)promoted"),

@@ -12,6 +12,7 @@ from autotuner.bookkeeping.rules import ANY_MARK
 from autotuner.catalogue import (
     AuditFilter,
     Between,
+    LedgerLine,
     Mark,
     Page,
     Span,
@@ -23,9 +24,11 @@ from autotuner.catalogue import (
     Window,
 )
 from autotuner.domain.access import Said
+from autotuner.domain.benefit import benefit
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.registration import Registration
+from autotuner.domain.reversal import reversal_of
 from autotuner.domain.study import Outcome, Phase, Study, Trial, TrialKind, TrialState, Wish
 from autotuner.errors import NotFound
 from autotuner.ports import AuditRecord, StudySummary
@@ -441,3 +444,46 @@ def test_a_target_named_like_a_study_keeps_to_itself(backend: Backend) -> None:
     backend.store.create_study(a_study(id="vision", plan=a_plan(target=a_target(), slo=budget)))
 
     assert backend.catalogue.standing("vision").summary.target == "vision"
+
+
+# -- the ledger --------------------------------------------------------------------------------------------
+
+
+def a_promotion(backend: Backend, name: str, hours: int) -> Study:
+    """A study of a target of its own that ended with a promotion."""
+    registered(backend, name)
+    study = a_rich_study(id=f"{name}-night", plan=a_plan(target=a_target(name=name)))
+    bare = replace(study, trials=(), pending=None)
+    backend.store.create_study(bare)
+    after = replace(ended(study, Outcome.PROMOTED), ended_at=at(3600 * hours))
+    return append(backend.store, bare, after, granted(backend, name))
+
+
+def test_the_ledger_has_every_promotion_with_its_worth_newest_first(backend: Backend) -> None:
+    made = [a_promotion(backend, name, hours) for hours, name in enumerate(("vision", "speech", "search"))]
+
+    found: list[LedgerLine] = walked(lambda window: backend.catalogue.ledger(None, window), 2)
+
+    assert [line.study_id for line in found] == [study.id for study in reversed(made)]
+    assert [line.worth for line in found] == [benefit(study) for study in reversed(made)]
+    assert {(line.reason, line.currency, line.rolled_back_by) for line in found} == {
+        ("nothing better", "USD", None)
+    }
+    (one,) = backend.catalogue.ledger("speech", Window()).items
+    assert one.study_id == "speech-night"
+
+
+def test_the_ledger_says_by_whom_a_promotion_was_taken_back(backend: Backend) -> None:
+    promotion = a_promotion(backend, "vision", 1)
+    back = reversal_of(promotion, promotion.plan.target, at(7200), "anna", "incident")
+    first = replace(back, id="vision-night-rollback-1")
+    backend.store.create_study(first)
+    (asked,) = [each for each in backend.store.errands() if each.study_id == first.id]
+    (line,) = backend.catalogue.ledger(None, Window()).items
+    undone = append(backend.store, first, ended(first, Outcome.ROLLED_BACK), granted(backend, "vision"))
+    (taken_back,) = backend.catalogue.ledger(None, Window()).items
+
+    assert asked.restores
+    assert line.rolled_back_by is None
+    assert (taken_back.rolled_back_by, taken_back.rolled_back_at) == (undone.id, undone.ended_at)
+    assert backend.store.study(first.id) == undone

@@ -8,12 +8,13 @@ from datetime import date, timedelta
 
 import pytest
 
+from autotuner.bookkeeping.nightly import NO_SCHEDULE, schedule_mark
 from autotuner.domain.access import Said
 from autotuner.domain.calendar import Freeze, Line, Night, Schedule
 from autotuner.domain.notices import NoticeKind
 from autotuner.domain.study import Outcome, Phase, Study
-from autotuner.errors import Conflict, InvalidInput, NotFound
-from autotuner.ports import MessageState, NightState
+from autotuner.errors import Conflict, InvalidInput, NotFound, Outdated
+from autotuner.ports import MessageState, NightRecord, NightState
 from tests.builders import START, a_plan, a_study, a_target, at
 from tests.contract.conftest import Backend
 from tests.contract.stored import audited, created, granted, registered
@@ -333,3 +334,55 @@ def test_one_leads_until_it_resigns(backend: Backend) -> None:
     first.resign()
     assert [second.leads(), first.leads()] == [True, False]
     second.resign()
+
+
+def test_a_schedule_is_changed_only_under_the_mark_it_has(backend: Backend) -> None:
+    registered(backend)
+    first = backend.nights.set_schedule(a_schedule(), SAID, NO_SCHEDULE)
+    with pytest.raises(Conflict, match="set a moment ago"):
+        backend.nights.set_schedule(a_schedule(), SAID, NO_SCHEDULE)
+    second = backend.nights.set_schedule(a_schedule(paused=True), SAID, schedule_mark(first))
+    with pytest.raises(Outdated, match="changed since"):
+        backend.nights.set_schedule(a_schedule(), SAID, schedule_mark(first))
+    with pytest.raises(Outdated):
+        backend.nights.remove_schedule("vision", SAID, schedule_mark(first))
+
+    assert backend.nights.schedules() == (second,)
+    backend.nights.remove_schedule("vision", SAID, schedule_mark(second))
+    with pytest.raises(Outdated, match="found none"):
+        backend.nights.set_schedule(a_schedule(), SAID, schedule_mark(second))
+    assert [record.action for record in audited(backend)][-3:] == [
+        "schedule_set",
+        "schedule_set",
+        "schedule_removed",
+    ]
+
+
+def test_of_two_that_set_the_first_schedule_at_once_one_is_told(backend: Backend) -> None:
+    registered(backend)
+
+    def attempt(hour: int) -> bool:
+        try:
+            backend.nights.set_schedule(a_schedule(cron=f"30 {hour} * * *"), SAID, NO_SCHEDULE)
+        except Conflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(attempt, range(4))) == [False, False, False, True]
+
+
+def test_nights_are_walked_page_by_page(backend: Backend) -> None:
+    for name in ("vision", "speech"):
+        registered(backend, name)
+        for day in (5, 6, 7):
+            backend.nights.miss_night(a_night(day, name), SAID)
+    whole = backend.nights.nights()
+    walked: list[NightRecord] = []
+    while page := backend.nights.nights(
+        None, 2, (walked[-1].night.due_at, walked[-1].night.target) if walked else None
+    ):
+        walked += page
+
+    assert walked == list(whole)
+    assert [record.night.target for record in whole[:2]] == ["speech", "vision"]

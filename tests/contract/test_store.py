@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from autotuner.domain.sharing import Errand
-from autotuner.domain.study import Outcome, Pending, Phase, Restore, SetWeights, Wish
+from autotuner.domain.slo import SloBudget
+from autotuner.domain.study import Outcome, Pending, Phase, Restore, Reversal, SetWeights, Study, Wish
 from autotuner.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import StudySummary
 from autotuner.records import digest
-from tests.builders import START, a_budget, a_plan, a_study, a_target, at
+from tests.builders import START, a_budget, a_configuration, a_plan, a_study, a_target, at
 from tests.contract.conftest import Backend
 from tests.contract.stored import LOOSER, audited, created, granted, registered
 from tests.studies import (
@@ -132,8 +133,17 @@ def test_what_is_unknown_is_not_found(backend: Backend, ask: Callable[[Any], obj
 # -- studies -----------------------------------------------------------------------------------------------
 
 
-def test_a_study_comes_back_equal_in_every_part(backend: Backend) -> None:
-    study = a_rich_study(registered(backend))
+def a_rich_reversal(slo: SloBudget) -> Study:
+    """The rich study, as if it took an earlier promotion back."""
+    study = a_rich_study(slo)
+    assert study.incumbent is not None
+    reverses = Reversal("study-0", study.incumbent, a_configuration(instance_count=3))
+    return replace(study, plan=replace(study.plan, reverses=reverses))
+
+
+@pytest.mark.parametrize("made", [a_rich_study, a_rich_reversal])
+def test_a_study_comes_back_equal_in_every_part(backend: Backend, made: Callable[[SloBudget], Study]) -> None:
+    study = made(registered(backend))
 
     backend.store.create_study(study)
 
@@ -156,7 +166,7 @@ def parts(value: object) -> Iterator[tuple[str, bool]]:
 
 def test_the_study_of_the_test_above_leaves_no_part_empty() -> None:
     study = a_rich_study(a_budget(reason="why"))
-    seen = [*parts(study), *parts(ended(study))]
+    seen = [*parts(study), *parts(ended(study)), *parts(a_rich_reversal(study.plan.slo))]
     filled = {name for name, held in seen if held}
 
     assert {name for name, _ in seen} - filled == set()

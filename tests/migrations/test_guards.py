@@ -42,6 +42,7 @@ LATER_ROWS = (
         "INSERT INTO notifications (kind, target, subject, at, text, details, state, attempts, next_attempt_at, "
         "delivered_to, error) VALUES ('promoted', 'vision', 's', now(), '', '{}', 'pending', 0, now(), '{}', '')"
     ),
+    "INSERT INTO ledger VALUES ('study-1', 'vision', now(), 'better', 'USD', '{}')",
 )
 """A row in each table that the first revision did not have, as far as a test needs one."""
 

@@ -23,8 +23,14 @@ def rest(rest: Rest) -> Rest:
     return rest
 
 
+def mark(rest: Rest) -> dict[str, str]:
+    """The header that says which schedule was read; none while there is none."""
+    answer = rest.ask("GET", PATH, Scope.VIEWER)
+    return {"If-Match": answer.headers["ETag"]} if answer.status_code == 200 else {}
+
+
 def scheduled(rest: Rest, **changes: Any) -> Any:
-    answer = rest.ask("PUT", PATH, Scope.OPERATOR, json={**NIGHTLY, **changes})
+    answer = rest.ask("PUT", PATH, Scope.OPERATOR, json={**NIGHTLY, **changes}, headers=mark(rest))
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -77,7 +83,7 @@ def test_what_cannot_be_scheduled_is_named(rest: Rest, changes: dict[str, Any], 
 def test_a_schedule_is_removed(rest: Rest) -> None:
     scheduled(rest)
 
-    gone = rest.ask("DELETE", f"{PATH}?reason=replaced", Scope.OPERATOR)
+    gone = rest.ask("DELETE", f"{PATH}?reason=replaced", Scope.OPERATOR, headers=mark(rest))
     again = rest.ask("DELETE", PATH, Scope.OPERATOR)
 
     assert (gone.status_code, gone.text, again.status_code) == (204, "", 404)
@@ -154,11 +160,61 @@ def test_what_became_of_nights_is_told_newest_first(rest: Rest) -> None:
             night, Said("scheduler", f"frozen on day {day}", at(86_400 * day + 1))
         )
 
-    told = rest.get("/v1/nights?target=vision")
+    page = rest.get("/v1/nights?target=vision")
+    told = page["items"]
 
     assert [(each["state"], each["reason"], each["study"]) for each in told] == [
         ("missed", "frozen on day 2", None),
         ("missed", "frozen on day 1", None),
     ]
-    assert rest.get("/v1/nights?limit=1") == told[:1]
-    assert rest.get("/v1/nights?target=nobody") == []
+    assert page["next_cursor"] is None
+    assert rest.get("/v1/nights?target=nobody")["items"] == []
+
+
+def test_nights_come_in_pages_that_neither_repeat_nor_lose_one(rest: Rest) -> None:
+    rest.ask("POST", "/v1/targets", json={**TARGET, "name": "speech"})
+    for day in (1, 2, 3):
+        for name in ("vision", "speech"):
+            night = night_of(name, at(86_400 * day), "UTC")
+            rest.application.nights.miss_night(night, Said("scheduler", "frozen", at(86_400 * day + 1)))
+    whole = rest.get("/v1/nights")["items"]
+    walked: list[Any] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = rest.get(f"/v1/nights?limit=1{cursor and '&cursor=' + cursor}")
+        walked, cursor = walked + page["items"], page["next_cursor"]
+
+    assert walked == whole
+    assert [(each["due_at"][:10], each["target"]) for each in whole[:3]] == [
+        ("2026-01-08", "speech"),
+        ("2026-01-08", "vision"),
+        ("2026-01-07", "speech"),
+    ]
+    assert rest.ask("GET", f"/v1/trials?cursor={cursor or 'x'}", Scope.VIEWER).status_code == 422
+
+
+# -- who changes what they have read -----------------------------------------------------------------------
+
+
+def test_a_schedule_that_is_there_is_changed_only_by_who_has_read_it(rest: Rest) -> None:
+    scheduled(rest)
+    read = mark(rest)
+
+    blind = rest.ask("PUT", PATH, Scope.OPERATOR, json=NIGHTLY)
+    first = rest.ask("PUT", PATH, Scope.OPERATOR, json={**NIGHTLY, "paused": True}, headers=read)
+    late = rest.ask("PUT", PATH, Scope.OPERATOR, json=NIGHTLY, headers=read)
+
+    assert (blind.status_code, first.status_code, late.status_code) == (428, 200, 412)
+    assert first.headers["ETag"] == mark(rest)["If-Match"] != read["If-Match"]
+    assert rest.get(PATH)["paused"] is True
+
+
+def test_a_schedule_is_removed_only_by_who_has_read_it(rest: Rest) -> None:
+    scheduled(rest)
+    read = mark(rest)
+    scheduled(rest, paused=True)
+
+    assert rest.ask("DELETE", PATH, Scope.OPERATOR).status_code == 428
+    assert rest.ask("DELETE", PATH, Scope.OPERATOR, headers=read).status_code == 412
+    assert rest.ask("DELETE", PATH, Scope.OPERATOR, headers=mark(rest)).status_code == 204
+    assert rest.ask("PUT", PATH, Scope.OPERATOR, json=NIGHTLY, headers=read).status_code == 412

@@ -15,12 +15,13 @@ import pytest
 
 from api.routes.events import BATCH, HEARTBEAT_LOOKS, Seats, Stream
 from api.routes.trials import COLUMNS
+from autotuner.access import Wanted, issue_token
 from autotuner.adapters.memory_store import MemoryCatalogue, MemoryLeases, MemoryStore
-from autotuner.catalogue import StudyStanding
+from autotuner.catalogue import Progress, StudyStanding
 from autotuner.domain.access import Scope
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.study import Phase, Study, Wish
-from autotuner.errors import Unavailable
+from autotuner.errors import Unauthenticated, Unavailable
 from autotuner.ports import Grant
 from autotuner.telemetry.metrics import Instruments
 from tests.builders import START, ManualClock, a_budget, a_plan, a_study, a_target, at
@@ -514,6 +515,7 @@ class Watched:
         self.grant = grant
         self.happenings = list(happenings)
         self.pauses = 0
+        self.revoked = False
 
     async def pause(self, _seconds: float) -> None:
         self.pauses += 1
@@ -535,9 +537,16 @@ class Watched:
     def fail(self) -> None:
         self.catalogue.away = True
 
+    def revoke(self) -> None:
+        self.revoked = True
+
+    def admitted_still(self) -> None:
+        if self.revoked:
+            raise Unauthenticated("the token was revoked")
+
     def told(self, after: int = 0) -> str:
         async def read() -> str:
-            stream = Stream(self.catalogue, self.study.id, after, self.pause)
+            stream = Stream(self.catalogue, self.study.id, after, self.pause, self.admitted_still)
             return "".join([event async for event in stream.events()])
 
         return asyncio.run(read())
@@ -579,6 +588,40 @@ def test_a_stream_survives_a_database_that_is_away_and_shows_no_password() -> No
 
     assert [each["event"] for each in parsed(text)] == ["unavailable", "progress", "progress", "ended"]
     assert "s3cret" not in text
+
+
+def test_a_stream_ends_with_the_token_it_was_opened_with() -> None:
+    events = parsed(Watched("step", "revoke", "step").told())
+
+    assert [each["event"] for each in events] == ["progress", "refused"]
+    assert "the token was revoked" in events[-1]["data"]["detail"]
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+def test_a_client_whose_token_ends_hears_no_more(
+    rest: Rest, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study_id = started(rest)["id"]
+    app = rest.application
+    token, secret = issue_token(
+        app.tokens, app.clock, Wanted("eve", (Scope.VIEWER,), timedelta(hours=1)), "x"
+    )
+
+    def ending(*_: object) -> tuple[Progress, ...]:
+        if how == "revoked":
+            app.tokens.revoke(token.id, "tester", "lost", app.clock.now())
+        else:
+            rest.terminal.clock.advance(timedelta(hours=2))
+        return ()
+
+    monkeypatch.setattr("api.routes.events.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(app.catalogue, "progress", ending)
+    answer = rest.ask(
+        "GET", f"/v1/studies/{study_id}/events", None, headers={"Authorization": f"Bearer {secret}"}
+    )
+
+    (last,) = parsed(answer.text)
+    assert (last["event"], last["data"]["type"]) == ("refused", "urn:autotuner:problem:unauthenticated")
 
 
 def test_streams_are_counted_and_bounded() -> None:

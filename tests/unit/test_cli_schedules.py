@@ -55,6 +55,7 @@ def test_a_schedule_is_set_listed_paused_and_removed(terminal: Terminal) -> None
     ("words", "named"),
     [
         (["set", "vision", "--cron", "at night"], "schedule.cron"),
+        (["set", "vision", "--cron", "0 0 30 2 *"], "schedule.cron"),
         (["set", "vision", "--cron", "0 2 * * *", "--time-zone", "Mars"], "schedule.time_zone"),
         (["set", "vision", "--cron", "0 2 * * *", "--window", "4"], "--window"),
         (["set", "vision", "--cron", "0 2 * * *", "--jitter", "5h"], "schedule.jitter"),

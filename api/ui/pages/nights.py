@@ -13,14 +13,14 @@ from api.dependencies import App, Caller
 from api.parameters import TargetName
 from api.routes.schedules import (
     add_freeze,
+    changed,
     list_nights,
     list_schedules,
     read_standing,
     release_line,
     remove_freeze,
-    remove_schedule,
+    removed,
     schedule_of,
-    set_schedule,
     stop_line,
 )
 from api.schemas.questions import NightsAsked, Paged
@@ -73,7 +73,7 @@ def write_schedule(app: App, caller: Caller, request: Request, name: TargetName,
     written = {field: form.get(field, "") for field in FIELDS}
     try:
         asked = section_of(SetSchedule, written, lists=("blackout_dates",))
-        set_schedule(app, caller, name, asked)
+        changed(app, caller, name, asked)
     except InvalidInput as error:
         return _form(app, request, name, written, problems_in(error), 422)
     return RedirectResponse("/ui/schedules", SEE_OTHER)
@@ -82,7 +82,7 @@ def write_schedule(app: App, caller: Caller, request: Request, name: TargetName,
 @router.post("/targets/{name}/schedule/remove")
 def drop_schedule(app: App, caller: Caller, name: TargetName, form: Form) -> Response:
     """Remove a target's schedule; a study that is under way goes on."""
-    remove_schedule(app, caller, name, reason_of(form))
+    removed(app, caller, name, reason_of(form))
     return RedirectResponse("/ui/schedules", SEE_OTHER)
 
 
@@ -166,7 +166,7 @@ def _shown(
         schedules=page.items,
         cursor=page.next_cursor,
         standing=read_standing(app),
-        nights=list_nights(app, NightsAsked(limit=30)),
+        nights=list_nights(app, NightsAsked(limit=30)).items,
         written={**dict.fromkeys(FREEZE_FIELDS, ""), **suggested, **written},
         problems=problems,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -10,6 +11,7 @@ from autotuner.adapters.memory_store.tables import Memory, StudyRow
 from autotuner.bookkeeping.rules import LATEST, summarise
 from autotuner.bookkeeping.summaries import (
     GLANCED_AT,
+    ledger_line,
     serving,
     standing_of,
     trial_summaries,
@@ -18,6 +20,7 @@ from autotuner.bookkeeping.summaries import (
 from autotuner.catalogue import (
     AuditFilter,
     Glance,
+    LedgerLine,
     Mark,
     Page,
     Progress,
@@ -31,7 +34,7 @@ from autotuner.catalogue import (
     Window,
 )
 from autotuner.domain.registration import Registration
-from autotuner.domain.study import Study
+from autotuner.domain.study import Outcome, Study
 from autotuner.errors import NotFound
 from autotuner.ports import AuditRecord, StudySummary
 
@@ -110,6 +113,23 @@ class MemoryCatalogue:
             raise NotFound("trial", f"{study.id}/{number}")
         trial = study.trials[number]
         return TrialEvidence(trial_summary(study, trial), trial, study.plan)
+
+    def ledger(self, target: str | None, window: Window) -> Page[LedgerLine]:
+        """Return promotions and their worth, newest first."""
+        with self._memory.lock:
+            known = [row.study for row in self._memory.studies.values()]
+        back = {
+            study.plan.reverses.study_id: study
+            for study in known
+            if study.plan.reverses is not None and study.outcome is Outcome.ROLLED_BACK
+        }
+        found = []
+        for line in map(ledger_line, known):
+            if line is not None and target in (None, line.target):
+                undone = back.get(line.study_id)
+                ended = (None, None) if undone is None else (undone.id, undone.ended_at)
+                found.append(replace(line, rolled_back_by=ended[0], rolled_back_at=ended[1]))
+        return _page(found, lambda line: (line.promoted_at, line.study_id), window, descending=True)
 
     def progress(self, study_id: str, after: int, limit: int) -> Sequence[Progress]:
         """Return lines of a study's journal; see `catalogue.Catalogue`."""

@@ -9,6 +9,7 @@ from datetime import datetime
 from autotuner.adapters.memory_store.store import MemoryStore
 from autotuner.bookkeeping.audit import AuditLine
 from autotuner.bookkeeping.nightly import (
+    check_schedule,
     freeze_lines,
     freeze_removed_lines,
     kept_schedule,
@@ -35,20 +36,23 @@ class MemoryNights:
         self._store = store
         self._memory = store.memory
 
-    def set_schedule(self, schedule: Schedule, said: Said) -> Schedule:
-        """Create or change a target's schedule. Raises NotFound for an unknown target."""
+    def set_schedule(self, schedule: Schedule, said: Said, mark: str | None = None) -> Schedule:
+        """Create or change a target's schedule; see `ports.Nights`."""
         with self._memory.lock:
             self._check_target(schedule.target)
             kept, before = kept_schedule(schedule, said), self._memory.schedules.get(schedule.target)
+            check_schedule(schedule.target, before, mark)
             self._memory.schedules[kept.target] = kept
             self._memory.note(schedule_lines(before, kept, said))
             return kept
 
-    def remove_schedule(self, target: str, said: Said) -> None:
-        """Remove a target's schedule. Raises NotFound."""
+    def remove_schedule(self, target: str, said: Said, mark: str | None = None) -> None:
+        """Remove a target's schedule. Raises NotFound, Outdated."""
         with self._memory.lock:
-            if self._memory.schedules.pop(target, None) is None:
+            if target not in self._memory.schedules:
                 raise NotFound("schedule of target", target)
+            check_schedule(target, self._memory.schedules[target], mark)
+            del self._memory.schedules[target]
             self._memory.note(schedule_removed_lines(target, said))
 
     def schedules(self) -> Sequence[Schedule]:
@@ -130,12 +134,20 @@ class MemoryNights:
                 newest[record.night.target] = max(before, record.night.due_at)
             return newest
 
-    def nights(self, target: str | None = None, limit: int = 50) -> Sequence[NightRecord]:
-        """Return settled nights, newest first."""
+    def nights(
+        self, target: str | None = None, limit: int = 50, after: tuple[datetime, str] | None = None
+    ) -> Sequence[NightRecord]:
+        """Return settled nights, newest first; see `ports.Nights`."""
         with self._memory.lock:
-            found = [r for r in self._memory.nights.values() if target in (None, r.night.target)]
-            by_target = sorted(found, key=lambda record: record.night.target)
-            return tuple(sorted(by_target, key=lambda record: record.night.due_at, reverse=True)[:limit])
+            found = [r.night for r in self._memory.nights.values() if target in (None, r.night.target)]
+            by_target = sorted(found, key=lambda night: night.target)
+            ordered = sorted(by_target, key=lambda night: night.due_at, reverse=True)
+            if after is not None:
+                due_at, name = after
+                ordered = [
+                    n for n in ordered if n.due_at < due_at or (n.due_at == due_at and n.target > name)
+                ]
+            return tuple(self._memory.nights[night.target, night.name] for night in ordered[:limit])
 
     def _tell_row(self, night: Night, outcome: str | None, wanted: int, now: datetime) -> None:
         every = self.nights(night.target, len(self._memory.nights))

@@ -120,7 +120,8 @@ class MemoryStore:
     def _errand(self, row: StudyRow) -> Errand:
         name = row.study.plan.target.name
         site = self.memory.targets[name].target.site
-        return Errand(row.study.id, name, site, row.study.phase, row.wish)
+        restores = row.study.plan.reverses is not None
+        return Errand(row.study.id, name, site, row.study.phase, row.wish, restores)
 
     def studies(self, target: str | None = None, limit: int = 50) -> Sequence[StudySummary]:
         """Return studies, newest first."""

@@ -21,14 +21,15 @@ from autotuner.adapters.postgres.audit_log import add_lines
 from autotuner.adapters.postgres.engine import transaction
 from autotuner.adapters.postgres.outbox import add_notices
 from autotuner.adapters.postgres.projections import changed_steps, changed_trials
-from autotuner.adapters.postgres.tables import leases, steps, studies, trials
+from autotuner.adapters.postgres.tables import leases, ledger, steps, studies, trials
 from autotuner.bookkeeping.audit import AuditLine, step_lines
 from autotuner.bookkeeping.rules import check_grant, check_sequence, plain
+from autotuner.bookkeeping.summaries import ledger_line
 from autotuner.domain.notices import Notice, notices_of
 from autotuner.domain.study import Study
 from autotuner.errors import AutotunerError, NotFound, Unavailable
 from autotuner.ports import Grant, JournalEntry
-from autotuner.records import head_text, only_looked, window_text
+from autotuner.records import head_text, only_looked, to_record, window_text
 
 MOST_TOGETHER = 128
 """So many entries at most in one transaction: its locks are short."""
@@ -210,6 +211,11 @@ def _write_projections(connection: Connection, writing: _Writing) -> None:
     for table, changed in ((trials, changed_trials), (steps, changed_steps)):
         for row in changed(writing.before, writing.after):
             connection.execute(upsert(table, row))
+    line = ledger_line(writing.after) if writing.before.outcome is None else None
+    if line is not None:
+        row = {"study_id": line.study_id, "target": line.target, "promoted_at": line.promoted_at}
+        worth = {"reason": line.reason, "currency": line.currency, "worth": to_record(line.worth)}
+        connection.execute(ledger.insert().values({**row, **worth}))
 
 
 def _update(connection: Connection, statement: Any, values: Sequence[Mapping[str, Any]]) -> None:

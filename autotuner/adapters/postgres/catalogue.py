@@ -23,12 +23,21 @@ from sqlalchemy import (
 
 from autotuner.adapters.postgres.engine import transaction
 from autotuner.adapters.postgres.registry import budget_of, registration_of
-from autotuner.adapters.postgres.tables import audit, journal, slo_budgets, studies, targets, trials
+from autotuner.adapters.postgres.tables import (
+    audit,
+    journal,
+    ledger,
+    slo_budgets,
+    studies,
+    targets,
+    trials,
+)
 from autotuner.bookkeeping.rules import LATEST, plain
 from autotuner.bookkeeping.summaries import GLANCED_AT, serving
 from autotuner.catalogue import (
     AuditFilter,
     Glance,
+    LedgerLine,
     Mark,
     Page,
     Progress,
@@ -42,11 +51,12 @@ from autotuner.catalogue import (
     TrialSummary,
     Window,
 )
+from autotuner.domain.benefit import Benefit
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.registration import Registration
 from autotuner.domain.slo import SloBudget
-from autotuner.domain.study import StudyPlan, Trial, TrialKind, TrialState, Wish
+from autotuner.domain.study import Outcome, StudyPlan, Trial, TrialKind, TrialState, Wish
 from autotuner.errors import NotFound
 from autotuner.ports import AuditRecord, StudySummary
 from autotuner.records import from_record
@@ -202,6 +212,19 @@ class PostgresCatalogue:
             record["window"] = found.window  # only the newest trial is not judged, and may have one
         return TrialEvidence(_trial(row), from_record(Trial, record), from_record(StudyPlan, found.plan))
 
+    def ledger(self, target: str | None, window: Window) -> Page[LedgerLine]:
+        """Return promotions and their worth, newest first."""
+        c, back = ledger.c, studies.alias("back")
+        undone = (back.c.reverses == c.study_id) & (back.c.outcome == Outcome.ROLLED_BACK.value)
+        query = (
+            select(ledger, back.c.id.label("rolled_back_by"), back.c.ended_at.label("rolled_back_at"))
+            .select_from(ledger.outerjoin(back, undone))
+            .where(*_equal((c.target, target)))
+        )
+        with transaction(self._engine) as connection:
+            rows, mark = _rows(connection, query, (c.promoted_at, c.study_id), window, descending=True)
+        return Page(tuple(_ledger_line(row) for row in rows), mark)
+
     def progress(self, study_id: str, after: int, limit: int) -> Sequence[Progress]:
         """Return lines of a study's journal; see `catalogue.Catalogue`."""
         c = journal.c
@@ -328,6 +351,19 @@ def _trial_conditions(wanted: TrialFilter) -> list[ColumnElement[bool]]:
     if wanted.preferred is not None:
         found.append(c.preferred_batch_size == list(wanted.preferred))
     return [*found, *_within(c.proposed_at, wanted.proposed)]
+
+
+def _ledger_line(row: Row[Any]) -> LedgerLine:
+    return LedgerLine(
+        study_id=row.study_id,
+        target=row.target,
+        promoted_at=row.promoted_at,
+        reason=row.reason,
+        worth=from_record(Benefit, row.worth),
+        currency=row.currency,
+        rolled_back_by=row.rolled_back_by,
+        rolled_back_at=row.rolled_back_at,
+    )
 
 
 def _trial_mark(row: Row[Any]) -> Mark:

@@ -16,6 +16,8 @@ from autotuner.adapters.postgres.standing import dates, freeze_of, read_line, re
 from autotuner.adapters.postgres.store import add_study, refused_studies
 from autotuner.adapters.postgres.tables import freezes, line, nights, schedules, studies
 from autotuner.bookkeeping.nightly import (
+    NO_SCHEDULE,
+    check_schedule,
     freeze_lines,
     freeze_removed_lines,
     kept_schedule,
@@ -45,29 +47,27 @@ class PostgresNights:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def set_schedule(self, schedule: Schedule, said: Said) -> Schedule:
-        """Create or change a target's schedule. Raises NotFound for an unknown target."""
+    def set_schedule(self, schedule: Schedule, said: Said, mark: str | None = None) -> Schedule:
+        """Create or change a target's schedule; see `ports.Nights`."""
         kept = kept_schedule(schedule, said)
-        row = _schedule_row(kept)
-        written = insert(schedules).values(row)
-        written = written.on_conflict_do_update(
-            index_elements=[schedules.c.target], set_={k: v for k, v in row.items() if k != "target"}
-        )
         try:
             with transaction(self._engine) as connection:
                 before = _schedule(connection, kept.target)
-                connection.execute(written)
+                check_schedule(kept.target, before, mark)
+                _write_schedule(connection, kept, mark == NO_SCHEDULE)
                 add_lines(connection, schedule_lines(before, kept, said))
         except exc.IntegrityError as error:
             raise NotFound("target", kept.target) from error
         return kept
 
-    def remove_schedule(self, target: str, said: Said) -> None:
-        """Remove a target's schedule. Raises NotFound."""
+    def remove_schedule(self, target: str, said: Said, mark: str | None = None) -> None:
+        """Remove a target's schedule. Raises NotFound, Outdated."""
         with transaction(self._engine) as connection:
-            gone = delete(schedules).where(schedules.c.target == target).returning(schedules.c.target)
-            if connection.scalar(gone) is None:
+            before = _schedule(connection, target)
+            if before is None:
                 raise NotFound("schedule of target", target)
+            check_schedule(target, before, mark)
+            connection.execute(delete(schedules).where(schedules.c.target == target))
             add_lines(connection, schedule_removed_lines(target, said))
 
     def schedules(self) -> Sequence[Schedule]:
@@ -167,11 +167,18 @@ class PostgresNights:
         with transaction(self._engine) as connection:
             return {row.target: row.due_at for row in connection.execute(newest)}
 
-    def nights(self, target: str | None = None, limit: int = 50) -> Sequence[NightRecord]:
-        """Return settled nights, newest first."""
-        query = select(nights).order_by(nights.c.due_at.desc(), nights.c.target).limit(limit)
+    def nights(
+        self, target: str | None = None, limit: int = 50, after: tuple[datetime, str] | None = None
+    ) -> Sequence[NightRecord]:
+        """Return settled nights, newest first; see `ports.Nights`."""
+        c = nights.c
+        query = select(nights).order_by(c.due_at.desc(), c.target).limit(limit)
         if target is not None:
-            query = query.where(nights.c.target == target)
+            query = query.where(c.target == target)
+        if after is not None:
+            due_at, name = after
+            # Said twice, so that an index on the instant is enough to begin at the right place.
+            query = query.where(c.due_at <= due_at, (c.due_at < due_at) | (c.target > name))
         with transaction(self._engine) as connection:
             return tuple(_record(row) for row in connection.execute(query))
 
@@ -227,6 +234,18 @@ def _night_row(night: Night, state: NightState, said: Said, study_id: str | None
 def _record(row: Row[Any]) -> NightRecord:
     night = Night(row.target, row.name, row.due_at)
     return NightRecord(night, NightState(row.state), row.study_id, row.outcome, row.reason, row.settled_at)
+
+
+def _write_schedule(connection: Connection, schedule: Schedule, must_be_new: bool) -> None:
+    """Write a schedule over the one there is. Raises Conflict when there should be none: of two at once one is told."""
+    row = _schedule_row(schedule)
+    written = insert(schedules).values(row)
+    if must_be_new:
+        made = connection.scalar(written.on_conflict_do_nothing().returning(schedules.c.target))
+        check_schedule(schedule.target, None if made is not None else schedule, NO_SCHEDULE)
+        return
+    changes = {name: value for name, value in row.items() if name != "target"}
+    connection.execute(written.on_conflict_do_update(index_elements=[schedules.c.target], set_=changes))
 
 
 def _schedule(connection: Connection, target: str) -> Schedule | None:

@@ -127,14 +127,17 @@ class PostgresStore:
         """Return every study that has not ended, as workers share them out, oldest first."""
         site = func.coalesce(targets.c.record.op("->>")("site"), DEFAULT_SITE).label("site")
         query = (
-            select(studies.c.id, studies.c.target, site, studies.c.phase, studies.c.wish)
+            select(studies.c.id, studies.c.target, site, studies.c.phase, studies.c.wish, studies.c.reverses)
             .join(targets, targets.c.name == studies.c.target)
             .where(studies.c.phase != Phase.ENDED.value)
             .order_by(studies.c.ordinal)
         )
         with transaction(self._engine) as connection:
             found = connection.execute(query).all()
-        return tuple(Errand(r.id, r.target, r.site, Phase(r.phase), Wish(r.wish)) for r in found)
+        return tuple(
+            Errand(r.id, r.target, r.site, Phase(r.phase), Wish(r.wish), r.reverses is not None)
+            for r in found
+        )
 
     def studies(self, target: str | None = None, limit: int = 50) -> Sequence[StudySummary]:
         """Return studies, newest first."""
@@ -256,6 +259,7 @@ def _study_row(study: Study) -> dict[str, Any]:
         "sequence": 0,
         "initial": study_text(study),
         "created_at": study.created_at,
+        "reverses": None if study.plan.reverses is None else study.plan.reverses.study_id,
         **state_columns(study),
         "state": study_text(study),
     }

@@ -51,7 +51,7 @@ METADATA = MetaData(
     }
 )
 
-APPEND_ONLY = ("slo_budgets", "journal", "audit")
+APPEND_ONLY = ("slo_budgets", "journal", "audit", "ledger")
 """Tables whose rows a trigger protects from every change."""
 
 VERSION_TABLE = "autotuner_alembic_version"
@@ -141,6 +141,7 @@ studies = Table(
     _optional("window", JSON(none_as_null=True), "the open window of the newest trial, if it has one"),
     _instant("created_at"),
     _instant("ended_at", nullable=True),
+    _optional("reverses", Text, "the study whose promotion it takes back; none for one that tunes"),
     ForeignKeyConstraint(["target", "slo_version"], ["slo_budgets.target", "slo_budgets.version"]),
     UniqueConstraint("ordinal"),
     _known("phase", Phase),
@@ -155,7 +156,22 @@ studies = Table(
     ),
     Index("ix_studies_created_at_ordinal", "created_at", "ordinal"),
     Index("ix_studies_target_created_at", "target", "created_at", "ordinal"),
+    Index("ix_studies_reverses", "reverses", postgresql_where=text("reverses IS NOT NULL")),
     comment="One tuning run over a target each",
+)
+
+ledger = Table(
+    "ledger",
+    METADATA,
+    Column("study_id", Text, ForeignKey("studies.id"), primary_key=True),
+    _required("target", Text),
+    _instant("promoted_at"),
+    _required("reason", Text, "why it was promoted"),
+    _required("currency", Text, "of the costs"),
+    _required("worth", JSON, "incumbent against winner, and what finding out cost"),
+    Index("ix_ledger_promoted_at", "promoted_at", "study_id"),
+    Index("ix_ledger_target_promoted_at", "target", "promoted_at", "study_id"),
+    comment="What every promotion was worth; never changed, only added to",
 )
 
 journal = Table(

@@ -1,0 +1,170 @@
+"""What a promotion rests on: which configuration keeps which ceiling, over which load, how surely, and on what.
+
+It is made from the study's records alone, so whoever doubts it can make it again (guards rule 4). It holds for the
+model and the devices it was measured on, and lapses when one of its parts changes, or production is on something else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from autotuner.domain.benefit import winning_trial
+from autotuner.domain.configuration import Configuration, configured_fingerprint
+from autotuner.domain.evidence import strictness
+from autotuner.domain.slo import ALLOWED_BAD_SHARE, SloBudget
+from autotuner.domain.study import Outcome, Study, Trial
+from autotuner.domain.target import Target
+from autotuner.errors import Refused
+
+LAPSES_WHEN = (
+    "production serves a configuration with another fingerprint",
+    "the model, its version policy or its backend changes: the fingerprint is of all of these",
+    "the replicas' devices change",
+    "the promotion is rolled back, or another one follows",
+    "the SLO budget promises users more than the version it was measured under",
+    "the load per replica leaves the band",
+)
+"""What ends a certificate; the first three and the last are for whoever reads production to compare."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """The load it was measured at, requests per second of one replica, from the lowest level accepted to the highest.
+
+    at_least: only the traffic ended the ramp, not the ceiling. requests, bad: of all levels together, counted strictly.
+    """
+
+    lowest_per_second: float
+    highest_per_second: float
+    levels: int
+    at_least: bool
+    requests: int
+    bad: int
+
+
+@dataclass(frozen=True)
+class Bound:
+    """At most `allowed_share` of requests take longer than the ceiling, or fail.
+
+    A level of which that is not true was accepted with a chance of 1 − confidence at most.
+    """
+
+    p99_ceiling_seconds: float
+    allowed_share: float
+    error_ratio_ceiling: float
+    confidence: float
+    slo_version: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model as its complete configuration names it. version_policy: as JSON text, as Triton read it back."""
+
+    name: str
+    platform: str
+    version_policy: str
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What the replicas compute on. kind: of the instance group (`KIND_GPU`); devices: their numbers, as configured.
+
+    memory_bytes: of the device, as the server reported it; None where it did not.
+    """
+
+    kind: str
+    devices: tuple[int, ...]
+    memory_bytes: float | None
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was promoted, and what is known of it. fingerprint: of the complete configuration that production serves."""
+
+    study_id: str
+    target: str
+    configuration: Configuration
+    fingerprint: str
+    given_at: datetime
+    band: Band
+    bound: Bound
+    model: Model
+    hardware: Hardware
+
+
+def certificate(study: Study) -> Certificate:
+    """Return the certificate of a promotion. Raises Refused when the study promoted nothing."""
+    trial = winning_trial(study)
+    if study.outcome is not Outcome.PROMOTED or trial is None or not trial.accepted or study.ended_at is None:
+        raise Refused(f"study {study.id} promoted nothing: only a promotion has a certificate")
+    assert study.incumbent is not None
+    text = study.incumbent.configs[study.plan.target.stable_names[0]]
+    config = json.loads(text)
+    slo = study.plan.slo
+    return Certificate(
+        study_id=study.id,
+        target=study.plan.target.name,
+        configuration=trial.configuration,
+        fingerprint=configured_fingerprint(text, trial.configuration),
+        given_at=study.ended_at,
+        band=_band(trial),
+        bound=Bound(
+            slo.p99_ceiling_seconds,
+            ALLOWED_BAD_SHARE,
+            slo.error_ratio_ceiling,
+            1.0 - strictness(trial).accept_alpha,
+            slo.version,
+        ),
+        model=_model(study.plan.target.model, config),
+        hardware=_hardware(config, trial),
+    )
+
+
+def _band(trial: Trial) -> Band:
+    rates = [step.rate_per_second for step in trial.accepted]
+    return Band(
+        min(rates),
+        max(rates),
+        len(rates),
+        trial.censored,
+        sum(step.candidate.total for step in trial.accepted),
+        sum(step.candidate.bad_at_most for step in trial.accepted),
+    )
+
+
+def _model(name: str, config: Mapping[str, Any]) -> Model:
+    platform = str(config.get("platform") or config.get("backend") or "")
+    policy = config.get("version_policy")
+    return Model(name, platform, json.dumps(policy, sort_keys=True) if policy else "")
+
+
+def _hardware(config: Mapping[str, Any], trial: Trial) -> Hardware:
+    group = (config.get("instance_group") or [{}])[0]
+    known = [step.use.memory_total_bytes for step in trial.accepted if step.use is not None]
+    memory = next((each for each in known if each is not None), None)
+    return Hardware(str(group.get("kind", "")), tuple(int(n) for n in group.get("gpus") or ()), memory)
+
+
+def lapsed(
+    given: Certificate, slo: SloBudget, target: Target, rolled_back_by: str | None, followed_by: str | None
+) -> str:
+    """Return why a certificate no longer holds, as far as the records tell; empty while it does.
+
+    slo, target: as they are registered now. rolled_back_by, followed_by: studies that took the promotion back, or
+    promoted something else later.
+    """
+    if rolled_back_by is not None:
+        return f"the promotion was rolled back by study {rolled_back_by}"
+    if followed_by is not None:
+        return f"study {followed_by} has promoted another configuration since"
+    if target.model != given.model.name:
+        return f"the target's model is {target.model} now"
+    tighter = (slo.p99_ceiling_seconds, slo.error_ratio_ceiling)
+    measured = (given.bound.p99_ceiling_seconds, given.bound.error_ratio_ceiling)
+    if any(now < then for now, then in zip(tighter, measured, strict=True)):
+        return f"version {slo.version} of the SLO budget promises users more than version {given.bound.slo_version}"
+    return ""
