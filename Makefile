@@ -49,8 +49,8 @@ docs: setup ## Draw the diagrams of docs/architecture.md and the plots of docs/p
 	@$(BIN)/python -m scripts.state_diagram
 	@$(BIN)/python -m scripts.proposer_page
 
-bench: setup ## Print figures beside their targets: the verdict, the proposer, how late ticks are, nights in which all is killed
-	@$(BIN)/python -m tests.benchmarks $(or $(ARGS),verdict proposer throughput nights)
+bench: setup ## Print figures beside their targets: the verdict, the proposer, how late ticks are, nights in which all is killed, how right diagnoses predict
+	@$(BIN)/python -m tests.benchmarks $(or $(ARGS),verdict proposer throughput nights diagnose)
 
 bench-lists: setup ## Measure lists over REST on a million trials with twenty clients
 	@$(BIN)/python -m tests.benchmarks.lists $(ARGS)

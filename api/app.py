@@ -18,7 +18,18 @@ from api.context import Context, Surroundings, as_problem
 from api.description import describe
 from api.guard import Gate, Guard, Known
 from api.limits import Limiter
-from api.routes import audit, budgets, events, health, promotions, schedules, studies, targets, trials
+from api.routes import (
+    audit,
+    budgets,
+    diagnosis,
+    events,
+    health,
+    promotions,
+    schedules,
+    studies,
+    targets,
+    trials,
+)
 from api.scopes import RULES, RuleBook
 from api.ui import web
 from api.ui.failures import failure, is_page
@@ -35,6 +46,7 @@ ROUTERS = (
     health.router,
     targets.router,
     budgets.router,
+    diagnosis.router,
     studies.router,
     events.router,
     trials.router,

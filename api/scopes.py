@@ -41,6 +41,8 @@ RULES: tuple[Rule, ...] = (
     Rule("PUT", "/v1/targets/{name}", Scope.OPERATOR),
     Rule("DELETE", "/v1/targets/{name}", Scope.ADMIN),
     Rule("POST", "/v1/targets/{name}/check", Scope.OPERATOR),
+    Rule("GET", "/v1/targets/{name}/diagnosis", Scope.VIEWER),
+    Rule("POST", "/v1/targets/{name}/diagnosis", Scope.OPERATOR),
     Rule("GET", "/v1/targets/{name}/slo-budget", Scope.VIEWER),
     Rule("PUT", "/v1/targets/{name}/slo-budget", Scope.OPERATOR),
     Rule("GET", "/v1/targets/{name}/slo-budget/versions", Scope.VIEWER),

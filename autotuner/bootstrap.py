@@ -6,6 +6,8 @@ What only a study needs is imported when the first study needs it: most commands
 from __future__ import annotations
 
 import functools
+import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 
 from autotuner.adapters.clock import SystemClock
 from autotuner.adapters.postgres import Engine
@@ -30,6 +33,7 @@ from autotuner.adapters.postgres.writing import Writing
 from autotuner.catalogue import Catalogue
 from autotuner.controller import Controller, Outside, Pools
 from autotuner.courier import Courier
+from autotuner.diagnosing import Deployment, ServerPlace
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput, Refused
@@ -41,9 +45,11 @@ from autotuner.ports import (
     Leases,
     MetricsSource,
     Nights,
+    Observer,
     Outbox,
     Proposer,
     Registry,
+    ServerApi,
     Store,
     Tokens,
     World,
@@ -57,6 +63,7 @@ from autotuner.telemetry.traces import start_tracing, stop_tracing, traced
 from autotuner.worker import Terms, Worker
 
 if TYPE_CHECKING:
+    from autotuner.adapters.scrape.reading import Access
     from autotuner.scheduler import Alarm, Scheduler
     from autotuner.telemetry.metrics import Instruments
 
@@ -134,6 +141,46 @@ def secrets_of(settings: Settings) -> SecretShelf:
     return SecretShelf.read(settings.secrets.get_secret_value(), settings.secrets_directory)
 
 
+def sleep_for(duration: timedelta) -> None:
+    """Let so much time pass."""
+    time.sleep(duration.total_seconds())
+
+
+def observer_of(deployment: Deployment, clock: Clock) -> Observer:
+    """Return what looks at a deployment for a diagnosis. Raises InvalidInput for authorities that cannot be read."""
+    from autotuner.adapters.scrape.observer import Gateway, Observer, Watched  # noqa: PLC0415 - one command needs it
+    from autotuner.adapters.scrape.reading import Access  # noqa: PLC0415
+
+    access = Access(deployment.headers, _trusting(deployment.authorities))
+    servers = [
+        Watched(place.name, _server_api(place, deployment, access), place.metrics_url)
+        for place in deployment.servers
+    ]
+    gateway = Gateway(deployment.gateway_url, deployment.clusters) if deployment.gateway_url else None
+    return Observer(servers, clock, deployment.model, gateway, access)
+
+
+def _server_api(place: ServerPlace, deployment: Deployment, access: Access) -> ServerApi:
+    from autotuner.adapters.scrape.serving import HttpServing  # noqa: PLC0415 - one command needs it
+
+    url = urlsplit(place.url)
+    if url.scheme not in {"grpc", "grpcs"}:
+        return HttpServing(place.name, place.url, access)
+    from autotuner.adapters.triton.telling import GrpcServing  # noqa: PLC0415 - half a second of importing
+
+    secure = url.scheme == "grpcs"
+    return GrpcServing(place.name, url.netloc, secure, deployment.authorities or None, deployment.headers)
+
+
+def _trusting(authorities: str) -> ssl.SSLContext | None:
+    if not authorities:
+        return None
+    try:
+        return ssl.create_default_context(cafile=authorities)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidInput("--ca", authorities, f"a PEM file of certificate authorities ({error})") from error
+
+
 @dataclass
 class Application:
     """Everything one process needs, wired together. Use as a context manager: leaving closes what is open.
@@ -141,6 +188,7 @@ class Application:
     issuer vouches for JWTs; None when none is configured. pools: where work beside the ticks runs; ticks: where ticks
     run, None for one after another. worlds and proposers give the doors of a target and the sampler of a plan.
     schema_is_current says whether the database can be used by this version; close gives back what was opened.
+    observers gives what looks at a deployment for a diagnosis, and wait lets the time between two looks pass.
     """
 
     settings: Settings
@@ -163,6 +211,8 @@ class Application:
     close: Callable[[], None]
     require_writes: Callable[[], None] = lambda: None
     """Raises Unavailable while the database takes no writes."""
+    observers: Callable[[Deployment, Clock], Observer] = observer_of
+    wait: Callable[[timedelta], object] = sleep_for
 
     def controller(self) -> Controller:
         """Return a controller that drives studies under this process's name."""

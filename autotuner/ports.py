@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from autotuner.domain.access import Identity, Said, Token
 from autotuner.domain.calendar import Freeze, Line, Night, Schedule, Standing
 from autotuner.domain.configuration import ModelConfig
+from autotuner.domain.findings.reading import Facts, Look
 from autotuner.domain.measurement import Sample
 from autotuner.domain.notices import Notice
 from autotuner.domain.registration import Registration, Wanted
@@ -62,6 +63,32 @@ class MetricsSource(Protocol):
 
     def sample(self) -> Sample:
         """Read everything once. What cannot be read is absent and explained in `Sample.faults`; never raises."""
+
+
+class ServerApi(Protocol):
+    """What one Triton tells of itself, whatever the protocol; read only. All raise Unavailable, Refused."""
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Return the server's name, version and extensions."""
+
+    def model_config(self, model: str) -> ModelConfig:
+        """Return a model's complete configuration. Raises NotFound."""
+
+    def statistics(self, model: str) -> Mapping[str, Any]:
+        """Return a model's inference statistics, or those of every model for an empty name. Raises NotFound."""
+
+
+class Observer(Protocol):
+    """One model on a deployment, looked at and never touched."""
+
+    def facts(self) -> Facts:
+        """Read what does not change while it is looked at. Raises Unavailable, Refused, NotFound, InvalidInput."""
+
+    def look(self) -> Look:
+        """Read all counters once. Raises Unavailable when no server could be read."""
+
+    def last_look(self) -> Look:
+        """Read all counters once, those included that not every look reads. Raises as `look` does."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from autotuner.settings import Settings
 from autotuner.target_file import parse_target_file
 from tests.builders import START
 from tests.closed_loop.loop import QuickStore, proposers
+from tests.observers import StandInObserver
 
 TARGET: dict[str, Any] = {
     "name": "vision",
@@ -155,6 +156,8 @@ class Terminal:
             proposers=proposers,
             schema_is_current=lambda: self.schema_is_current,
             close=lambda: None,
+            observers=StandInObserver,
+            wait=self.clock.advance,
         )
 
 

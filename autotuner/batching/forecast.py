@@ -73,18 +73,24 @@ class Forecaster:
 
     problem: Problem
     history: History
+    known: tuple[Member, ...] = ()
+    """Explanations that are known otherwise; none: they are looked for in the history."""
+
+    course: Intensity | None = None
+    """The rate over time, where it is known better than from the problem's arrivals."""
+
     _arrivals: dict[tuple[float, int], Floats] = field(default_factory=dict)
     _today: dict[Setting, Outlook] = field(default_factory=dict)
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
         """Explanations of the trials so far; none before anything was measured."""
-        return explain(self.history, self.problem.seed)
+        return self.known or explain(self.history, self.problem.seed)
 
     @cached_property
     def intensity(self) -> Intensity:
         """The recorded traffic's rate over time."""
-        return learn(self.problem.arrivals)
+        return self.course or learn(self.problem.arrivals)
 
     @cached_property
     def factors(self) -> list[Floats]:

@@ -52,19 +52,25 @@ class Replica:
     curve_seconds: time of a batch that runs alone, by batch size, index 0 unused, shape (largest + 1,).
     exclusive_share: the share of it, 0 to 1, during which no other batch can use the device, same shape; the rest
     overlaps. overhead_seconds: of a request outside queue and batch. spread: standard deviation of the
-    logarithm of a batch's time.
+    logarithm of a batch's time; tail_share of the batches take tail_factor times as long. law: how instances disturb
+    one another; with another law than the exclusive one, exclusive_share holds its strength.
     """
 
     curve_seconds: Floats
     exclusive_share: Floats
     overhead_seconds: float
     spread: float
+    tail_share: float = 0.0
+    tail_factor: float = 1.0
+    law: Law = Law.EXCLUSIVE
 
     def most_per_second(self, instances: int) -> float:
         """Inferences per second that the device could execute in batches of the best size."""
         sizes = np.arange(1, len(self.curve_seconds))
-        alone = self.curve_seconds[1:]
-        return float(np.max(sizes / np.maximum(alone * self.exclusive_share[1:], alone / instances)))
+        alone, strength = self.curve_seconds[1:], self.exclusive_share[1:]
+        if self.law is Law.EXCLUSIVE:
+            return float(np.max(sizes / np.maximum(alone * strength, alone / instances)))
+        return float(np.max(sizes * instances / (alone * (1.0 + strength * (instances - 1)))))
 
 
 @dataclass(frozen=True)
@@ -99,9 +105,13 @@ class Question:
     @cached_property
     def factors(self) -> Floats:
         """Factors on batch times, mean 1."""
-        spread = self.replica.spread
-        drawn = np.random.default_rng((self.seed, 17)).standard_normal(8192)
-        return np.asarray(np.exp(spread * drawn - 0.5 * spread**2))
+        spread, replica = self.replica.spread, self.replica
+        rng = np.random.default_rng((self.seed, 17))
+        drawn = np.exp(spread * rng.standard_normal(8192) - 0.5 * spread**2)
+        if replica.tail_share > 0.0:
+            drawn[rng.random(len(drawn)) < replica.tail_share] *= replica.tail_factor
+            drawn /= 1.0 + replica.tail_share * (replica.tail_factor - 1.0)
+        return np.asarray(drawn)
 
 
 @dataclass(frozen=True)
@@ -174,7 +184,7 @@ class Looker:
         replica, arrivals = self.question.replica, self._drawn(rate)
         used = float(replica.exclusive_share[setting.cap]) if share is None else share
         run = simulate(arrivals, setting, self._device(used), self.question.factors)
-        for _ in range(MOST_CORRECTIONS):
+        for _ in range(MOST_CORRECTIONS if replica.law is Law.EXCLUSIVE else 0):
             alone = run.executions * replica.curve_seconds
             seen = float((alone * replica.exclusive_share).sum() / alone.sum())
             if abs(seen - used) <= SHARE_TOLERANCE:
@@ -192,10 +202,11 @@ class Looker:
         )
         return reading, used
 
-    def capacity(self, climb: Climb) -> float | None:
-        """The climb's capacity from today's rate, looked for between the two rates around it."""
+    def capacity(self, climb: Climb, since: float | None = None) -> float | None:
+        """The climb's capacity from a rate, today's by default, looked for between the two rates around it."""
         question = self.question
-        held, broken = climb.brackets(question.rate_per_second, question.ceiling_seconds)
+        start = question.rate_per_second if since is None else since
+        held, broken = climb.brackets(start, question.ceiling_seconds)
         if held is None or broken is None:
             return held.rate_per_second if held else None
         low, high = held.rate_per_second, broken.rate_per_second
@@ -209,7 +220,7 @@ class Looker:
         return low
 
     def _device(self, share: float) -> Device:
-        return Device(self.question.replica.curve_seconds, Law.EXCLUSIVE, share)
+        return Device(self.question.replica.curve_seconds, self.question.replica.law, share)
 
     def _drawn(self, rate: float) -> Floats:
         if rate not in self._arrivals:

@@ -37,13 +37,13 @@ MEANINGS: dict[Exit, str] = {
     Exit.DONE: "done; of a study: a winner was promoted, the incumbent kept on evidence, or a promotion taken back",
     Exit.UNEXPECTED: "an error nobody foresaw: report it, with what `autotuner --debug …` prints",
     Exit.INVALID_INPUT: "an argument, a file or a setting cannot be used: the message names it and what is allowed",
-    Exit.INCONCLUSIVE: "the study ended without evidence either way; the incumbent serves on",
+    Exit.INCONCLUSIVE: "no evidence either way, so the incumbent serves on; of a diagnosis: no request came",
     Exit.ABORTED: "the study was stopped (cancelled, harm budget, changed from outside); the incumbent serves on",
     Exit.UNAVAILABLE: "the database or another system does not answer: try again",
     Exit.CONFLICT: "somebody else did it first, or the study has ended: look again, then decide again",
     Exit.REFUSED: "a system or a rule said no; the message says which and why",
     Exit.DIFFERS: "a replay, or the audit's chain, does not agree with the records",
-    Exit.NOT_FOUND: "no such target, study or trial is recorded",
+    Exit.NOT_FOUND: "no such target, study or trial is recorded, or no such model is served",
     Exit.INTERRUPTED: "interrupted with Ctrl-C; a study it carried was cancelled and the incumbent restored",
 }
 

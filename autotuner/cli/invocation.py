@@ -71,6 +71,7 @@ Json = Annotated[
 LAZY = {
     "bench": "autotuner.cli.bench",
     "demo": "autotuner.cli.demo",
+    "diagnose": "autotuner.cli.diagnose",
     "simulate": "autotuner.cli.simulate",
     "sweep": "autotuner.cli.sweep",
 }

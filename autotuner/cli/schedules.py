@@ -10,18 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from autotuner.bootstrap import Application
+from autotuner.cli.durations import duration
 from autotuner.cli.invocation import Json, of
 from autotuner.domain.access import Said
 from autotuner.domain.calendar import Freeze, Schedule, Standing
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.ports import NightRecord
-from autotuner.section_values import DURATION, UNITS
 
 commands = typer.Typer(help="Nightly tuning: schedules, freezes, and the line.", no_args_is_help=True)
 
 TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="A registered target's name.")]
 Why = Annotated[str, typer.Option(help="Why; recorded in the audit.")]
-DURATION_ALLOWED = "a duration with its unit: 90s, 30m, 4h"
 INSTANT_ALLOWED = "an instant with its offset, such as 2026-12-20T18:00+01:00 or 2026-12-20T17:00Z"
 
 
@@ -47,8 +46,8 @@ def set_schedule(  # noqa: PLR0913, PLR0917 - each option is one field of a sche
         target=target,
         cron=cron,
         time_zone=time_zone,
-        window=_duration("--window", window),
-        jitter=_duration("--jitter", jitter),
+        window=duration("--window", window),
+        jitter=duration("--jitter", jitter),
         blackout_dates=tuple(_date(text) for text in blackout or ()),
     )
     with invocation.opened() as app:
@@ -200,13 +199,6 @@ def _next(schedule: Schedule, now: datetime) -> datetime | None:
     from autotuner.scheduler import next_start  # noqa: PLC0415 - APScheduler takes a moment to import
 
     return next_start(schedule, now)
-
-
-def _duration(option: str, text: str) -> timedelta:
-    found = DURATION.fullmatch(text)
-    if found is None:
-        raise InvalidInput(option, text, DURATION_ALLOWED)
-    return timedelta(seconds=float(found[1]) * UNITS[found[2]])
 
 
 def _date(text: str) -> date:

@@ -14,9 +14,9 @@ from datetime import datetime
 from autotuner.domain import confirmation, procedure, reversal, rollout
 from autotuner.domain.aftermath import aftermath
 from autotuner.domain.configuration import fingerprint, read_configuration, with_configuration
-from autotuner.domain.diagnosis import hopeless, time_for_a_verdict, unlike_production
 from autotuner.domain.dispersion import with_learnt_dispersion
 from autotuner.domain.evidence import NONE
+from autotuner.domain.findings.preflight import hopeless, time_for_a_verdict, unlike_production
 from autotuner.domain.judgement import Counts, Verdict
 from autotuner.domain.measurement import edges_around
 from autotuner.domain.observation import ActionResult, Decision, Observation, acting

@@ -95,6 +95,14 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "autotuner simulate --workload my-model.yaml --rate 200 --objective efficiency --html what-if.html": Elsewhere(
         "tests/unit/test_simulate.py"
     ),
+    "autotuner diagnose --triton http://triton:8000 --model resnet50 --p99 50ms": Elsewhere(
+        "tests/unit/test_diagnose_command.py, and on a real server tests/integration/test_diagnose_planted.py"
+    ),
+    "autotuner diagnose --triton http://triton:8000 --model resnet50 --p99 50ms --html page.html": Elsewhere(
+        "tests/unit/test_diagnose_command.py"
+    ),
+    "autotuner diagnose --triton http://triton:8000 --p99 50ms --gateway http://envoy:9901 --for 10m --gpu-cost 4.50 "
+    "--html page.html": Elsewhere("tests/unit/test_diagnose_command.py, and with a gateway tests/benchmarks"),
     "make docs": Elsewhere("tests/unit/test_docs.py"),
     "export AUTOTUNER_DATABASE_URL=postgresql+psycopg://USER:PASSWORD@HOST/DATABASE": HERE,
     "autotuner demo --workload my-model.yaml": InTheDemo("side_by_side"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.domain.diagnosis import requests_to_accept
+from autotuner.domain.findings.preflight import requests_to_accept
 from autotuner.domain.judgement import SCREENING, STRICT, Counts, Levels, Verdict, judge
 
 NONE = Counts(0, 0, 0, 0)

@@ -10,8 +10,8 @@ import pytest
 from autotuner.adapters.memory_store import MemoryStore
 from autotuner.adapters.simulated import MetricsFault
 from autotuner.domain.configuration import fingerprint
-from autotuner.domain.diagnosis import hopeless
 from autotuner.domain.evidence import Evidence, closed_step, stale
+from autotuner.domain.findings.preflight import hopeless
 from autotuner.domain.judgement import Counts, Verdict
 from autotuner.domain.phases import ending
 from autotuner.domain.study import Increment, Level, Outcome, Phase, Study, TrialKind, TrialState

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.diagnosis import hopeless, unlike_production
+from autotuner.domain.findings.preflight import hopeless, unlike_production
 from autotuner.domain.judgement import Counts, Verdict
 from autotuner.domain.lifecycle import absorb, next_step
 from autotuner.domain.observation import ActionResult, Observation

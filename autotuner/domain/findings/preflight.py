@@ -1,16 +1,17 @@
-"""Whether tuning can help at all, from what production and the baseline showed; the reason when it cannot."""
+"""Whether tuning can help at all, from what production and the baseline showed; the reason when it cannot.
+
+A study asks this before its search, a diagnosis before anybody thinks of a study: the thresholds are the rules'.
+"""
 
 from __future__ import annotations
 
 import math
 
+from autotuner.domain.findings.rules.load import too_slow
 from autotuner.domain.judgement import SCREENING, Levels, Verdict
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
 from autotuner.domain.study import Study, Trial, TrialKind
 from autotuner.stats.eprocess import log_e_below
-
-COMPUTE_SHARE = 0.95
-"""A smallest batch that takes this share of the ceiling leaves no time for any queue."""
 
 
 def hopeless(study: Study, baseline: Trial) -> str:
@@ -26,7 +27,7 @@ def hopeless(study: Study, baseline: Trial) -> str:
         return ""
     ceiling = study.plan.slo.p99_ceiling_seconds
     times = [s.use.fastest_batch_seconds for s in baseline.steps if s.use and s.use.fastest_batch_seconds]
-    if not times or min(times) < COMPUTE_SHARE * ceiling:
+    if not times or not too_slow(min(times), ceiling):
         return ""
     return (
         f"no configuration can help: compute alone takes {min(times) * 1e3:.0f} ms for the smallest batch where "

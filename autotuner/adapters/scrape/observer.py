@@ -1,0 +1,262 @@
+"""Looks at one model on a deployment, again and again, and only ever reads.
+
+What a diagnosis cannot do without (a server that answers, the model's counts from one source or the other) raises;
+everything else that cannot be read is told with what is lost by it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+from autotuner.adapters.scrape import work as counted_work
+from autotuner.adapters.scrape.reading import PLAIN, Access, Answer, read_all
+from autotuner.domain.findings.reading import Facts, Look, ReplicaLook, Unread, Work
+from autotuner.domain.measurement import GatewayCounters
+from autotuner.errors import AutotunerError, InvalidInput, NotFound, Refused, Unavailable
+from autotuner.instruments import envoy
+from autotuner.instruments.exposition import Page
+from autotuner.instruments.readings import Unreadable
+from autotuner.ports import Clock, ServerApi
+
+DEADLINE = timedelta(seconds=5)
+METRICS_EVERY = 4
+"""Of so many looks one reads the metrics pages too: they are larger, and only gauges need several of them."""
+
+ALL_CLUSTERS = f"/stats/prometheus?filter={quote('^cluster[.].*[.]upstream_(rq|cx_(destroy|none|protocol))')}"
+ROUTES = "/config_dump"
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One server. metrics_url: of its metrics page."""
+
+    name: str
+    api: ServerApi
+    metrics_url: str
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """The Envoy in front: its admin address, and the clusters that lead to the servers; none: all with traffic."""
+
+    admin_url: str
+    clusters: tuple[str, ...] = ()
+
+
+@dataclass
+class Observer:
+    """`ports.Observer` of a deployment. model: empty for the busiest one; known after `facts`."""
+
+    servers: Sequence[Watched]
+    clock: Clock
+    model: str = ""
+    gateway: Gateway | None = None
+    access: Access = PLAIN
+    _members: tuple[str, ...] = ()
+    _clusters: tuple[str, ...] = ()
+    _without_statistics: set[str] = field(default_factory=set)
+    _looks: int = 0
+
+    # ---- once
+
+    def facts(self) -> Facts:
+        """Read what does not change. Raises Unavailable, Refused, NotFound, InvalidInput."""
+        unread: list[Unread] = []
+        versions = {one.name: version for one in self.servers if (version := self._version(one, unread))}
+        self.model = self.model or self._busiest(unread)
+        configs = self._configs(unread)
+        metrics = self._metrics_pages()
+        self._check_counts(metrics, unread)
+        pages = [page for page in metrics.values() if isinstance(page, Page)]
+        return Facts(
+            model=self.model,
+            configs=configs,
+            versions=versions,
+            models=max((counted_work.models_in(page) for page in pages), default=None),
+            weighted_route=self._gateway_facts(unread),
+            unread=tuple(unread),
+        )
+
+    def _version(self, one: Watched, unread: list[Unread]) -> str:
+        try:
+            told = one.api.metadata()
+        except Refused as error:
+            unread.append(Unread(f"metadata of {one.name}", str(error), "the server's version stays unknown"))
+            return ""
+        if not isinstance(told.get("version"), str) or "name" not in told:
+            raise Unavailable(f"triton {one.name}", "it answers, but its metadata are not those of a Triton")
+        return str(told["version"])
+
+    def _busiest(self, unread: list[Unread]) -> str:
+        """The model with most compute time on the first server. Raises NotFound when none is loaded."""
+        found = _parsed(self.servers[0].api.statistics(""), self.servers[0].name)
+        if not found:
+            raise NotFound("model", "any: none is loaded")
+        chosen = max(found, key=lambda name: (found[name].compute_seconds, found[name].requests))
+        if len(found) > 1:
+            lost = f"it has {len(found)} models; {chosen} computed most so far and is the one looked at"
+            unread.append(Unread("which model is meant", "none was named with --model", lost))
+        return chosen
+
+    def _configs(self, unread: list[Unread]) -> dict[str, Mapping[str, Any]]:
+        """The model's configuration and those of its members, which are remembered for the looks."""
+        api = self.servers[0].api
+        try:
+            config = api.model_config(self.model)
+        except Refused as error:
+            lost = "batch sizes, delay and instances are unknown, so nothing can be predicted"
+            unread.append(Unread("the model's configuration", str(error), lost))
+            return {}
+        steps = (config.get("ensemble_scheduling") or {}).get("step") or []
+        self._members = tuple(dict.fromkeys(str(step.get("model_name", "")) for step in steps))
+        return {self.model: config}
+
+    def _check_counts(self, metrics: Mapping[str, Page | str], unread: list[Unread]) -> None:
+        """See what each server counts, from its statistics or else from its metrics. Raises when it is neither."""
+        for one in self.servers:
+            page = metrics[one.name]
+            if isinstance(page, str):
+                lost = "no quantiles from Triton, no device utilisation and no memory"
+                unread.append(Unread(f"metrics of {one.name} ({one.metrics_url})", page, lost))
+            try:
+                _parsed(one.api.statistics(self.model), one.name)
+            except (Refused, Unavailable) as error:
+                if isinstance(page, str) or counted_work.work_of_metrics(page, self.model) is None:
+                    raise
+                self._without_statistics.add(one.name)
+                lost = "no times by batch size: no histogram of batches, and nothing can be predicted"
+                unread.append(Unread(f"statistics of {one.name}", str(error), lost))
+
+    # ---- at every look
+
+    def look(self) -> Look:
+        """Read all counters once. Raises Unavailable when no server could be read at all."""
+        full = self._looks % METRICS_EVERY == 0 or self._looks < 2
+        self._looks += 1
+        return self._looked(full)
+
+    def last_look(self) -> Look:
+        """Read all counters once, the metrics pages and the gateway in any case."""
+        return self._looked(True)
+
+    def _looked(self, full: bool) -> Look:
+        pages: Mapping[str, Page | str] = self._metrics_pages() if full else {}
+        at = self.clock.now()
+        replicas: dict[str, ReplicaLook] = {}
+        troubles = []
+        for one in self.servers:
+            try:
+                replicas[one.name] = self._replica(one, pages.get(one.name, ""))
+            except (AutotunerError, Unreadable) as error:
+                troubles.append(str(error))
+        if not replicas:
+            raise Unavailable("triton", "; ".join(troubles))
+        edges, counters = self._gateway_counters() if full else ((), {})
+        return Look(at, replicas, counters, edges)
+
+    def _replica(self, one: Watched, page: Page | str) -> ReplicaLook:
+        work: dict[str, Work] = {}
+        if one.name not in self._without_statistics:
+            for name in (self.model, *self._members):
+                work |= _parsed(one.api.statistics(name), one.name)
+        if not isinstance(page, Page):
+            return ReplicaLook(work=work)
+        if one.name in self._without_statistics and (
+            counted := counted_work.work_of_metrics(page, self.model)
+        ):
+            work = {self.model: counted}
+        return ReplicaLook(
+            work=work,
+            metrics=True,
+            device=counted_work.device_of(page, self.model),
+            pending=counted_work.pending_of(page, self.model),
+            quantiles=counted_work.quantiles_of(page, self.model),
+        )
+
+    def _metrics_pages(self) -> dict[str, Page | str]:
+        """Each server's metrics, or why there are none."""
+        answers = read_all([one.metrics_url for one in self.servers], DEADLINE, self.access)
+        return {one.name: _page(answers[one.metrics_url], self.model) for one in self.servers}
+
+    # ---- the gateway
+
+    def _gateway_facts(self, unread: list[Unread]) -> bool | None:
+        """Whether weights could be set. Raises Unavailable when the gateway that was named cannot be read."""
+        if self.gateway is None:
+            return None
+        page = self._gateway_page()
+        known = sorted(
+            {labels.get("envoy_cluster_name", "") for labels, _ in page.samples(envoy.CLUSTER + envoy.BUCKET)}
+        )
+        wanted = self.gateway.clusters or tuple(known)
+        if missing := [name for name in wanted if name not in known]:
+            allowed = f"clusters with a latency histogram: {', '.join(known) or 'there are none yet'}"
+            raise InvalidInput("--gateway-cluster", ", ".join(missing), allowed)
+        self._clusters = wanted
+        return self._weighted_route(unread)
+
+    def _weighted_route(self, unread: list[Unread]) -> bool | None:
+        assert self.gateway is not None
+        url = self.gateway.admin_url.rstrip("/") + ROUTES
+        try:
+            return _has_weights(json.loads(read_all([url], DEADLINE, self.access)[url].read()))
+        except (Unreadable, ValueError, RecursionError) as error:
+            unread.append(
+                Unread("the gateway's routes", str(error), "whether weights can be set stays unknown")
+            )
+            return None
+
+    def _gateway_page(self) -> Page:
+        assert self.gateway is not None
+        url = self.gateway.admin_url.rstrip("/") + ALL_CLUSTERS
+        try:
+            return Page(read_all([url], DEADLINE, self.access)[url].read(), envoy.WANTED)
+        except Unreadable as error:
+            raise Unavailable(
+                "gateway", f"{self.gateway.admin_url} does not answer as an Envoy would: {error}"
+            ) from error
+
+    def _gateway_counters(self) -> tuple[tuple[float, ...], dict[str, GatewayCounters]]:
+        if self.gateway is None:
+            return (), {}
+        page = self._gateway_page()
+        try:
+            edges = envoy.read_edges(page, self._clusters)
+            return edges, {name: envoy.read_gateway(page, name, edges) for name in self._clusters}
+        except Unreadable as error:
+            raise Unavailable(
+                "gateway", f"its histograms cannot be read: {error}; name one with --gateway-cluster"
+            ) from error
+
+
+def _page(answer: Answer, model: str) -> Page | str:
+    try:
+        page = Page(answer.read(), counted_work.WANTED)
+        counted_work.device_of(page, model)
+        if model:
+            counted_work.work_of_metrics(page, model)
+    except Unreadable as reason:
+        return str(reason)
+    return page
+
+
+def _parsed(told: Mapping[str, Any], name: str) -> dict[str, Work]:
+    try:
+        return counted_work.read_work(told)
+    except Unreadable as reason:
+        raise Unavailable(f"triton {name}", str(reason)) from reason
+
+
+def _has_weights(value: Any) -> bool:
+    """Whether any route, wherever it came from, has weighted clusters whose weights the runtime may set."""
+    if isinstance(value, Mapping):
+        weighted = value.get("weighted_clusters")
+        if isinstance(weighted, Mapping) and weighted.get("runtime_key_prefix"):
+            return True
+        return any(_has_weights(item) for item in value.values())
+    return isinstance(value, list) and any(_has_weights(item) for item in value)

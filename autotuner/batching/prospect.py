@@ -1,0 +1,188 @@
+"""What tuning a replica in production would be worth: the frontier, today's place on it, and the best with its bands.
+
+Every setting is simulated under the most trusted explanation of the window; those that are named are simulated under
+all explanations, and how far these lie apart is the larger part of the band.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotuner.batching.ensemble import Member
+from autotuner.batching.frontier import (
+    Climb,
+    Looker,
+    Point,
+    Question,
+    Replica,
+    best,
+    climbs,
+    frontier,
+    knee,
+)
+from autotuner.batching.production import Observed, Understood, understand
+from autotuner.batching.trials import Aim, Floats, Setting
+
+P99_MISFIT, CAPACITY_MISFIT = 0.10, 0.05
+"""Standard deviation of the logarithm of a right explanation's error: what the benchmark of predictions shows."""
+
+BAND = 1.645
+"""Standard deviations to each side of a band that holds nine of ten."""
+
+CARRIED_OVER = 0.4
+"""Share of today's deviation from its prediction that other settings are taken to have too (`correction.COMMON`)."""
+
+ENOUGH_FOR_P99 = 500
+"""Requests from which a measured p99 says more than its prediction: five of them are slower."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """A predicted figure, and the limits between which it lies in nine cases of ten."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A setting. p99_seconds: at today's rate. capacity: requests per second; None where the ceiling never holds."""
+
+    setting: Setting
+    p99_seconds: Band
+    capacity: Band | None
+    mean_batch: float
+    busy_seconds: float
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """The whole prediction. best: None where no setting holds the ceiling at today's rate."""
+
+    observed: Observed
+    understood: Understood
+    question: Question
+    climbs: tuple[Climb, ...]
+    frontier: tuple[Point, ...]
+    knee: Point | None
+    today: Expected
+    best: Expected | None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked. settings: those to be compared. tie: differences below this share count as none."""
+
+    settings: tuple[Setting, ...]
+    ceiling_seconds: float
+    aim: Aim
+    tie: float
+    seed: int = 0
+
+
+def prospect(seen: Observed, asked: Asked) -> Prospect:
+    """Return what the settings would do. The window must be `production.enough`."""
+    understood = understand(seen, asked.seed)
+    question = question_of(seen, asked, understood, understood.members[0])
+    found = tuple(climbs(question))
+    points = frontier(question, found)
+    chosen = best(question, found, asked.aim, question.rate_per_second)
+    today = expected(seen, asked, understood, seen.setting)
+    return Prospect(
+        seen,
+        understood,
+        question,
+        found,
+        points,
+        knee(points, asked.ceiling_seconds),
+        today,
+        expected(seen, asked, understood, chosen.setting) if chosen is not None else None,
+    )
+
+
+def question_of(seen: Observed, asked: Asked, understood: Understood, member: Member) -> Question:
+    """Return the question under one explanation."""
+    noise, curve = member.noise, member.device.curve_seconds
+    replica = Replica(
+        curve,
+        np.full(len(curve), member.device.strength),
+        member.overhead_seconds,
+        noise.spread,
+        noise.tail_share,
+        noise.tail_factor,
+        member.device.law,
+    )
+    return Question(
+        tuple(dict.fromkeys((seen.setting, *asked.settings))),
+        seen.setting,
+        replica,
+        understood.intensity,
+        seen.rate_per_second,
+        asked.ceiling_seconds,
+        asked.aim,
+        asked.tie,
+        asked.seed,
+    )
+
+
+def expected(seen: Observed, asked: Asked, understood: Understood, setting: Setting) -> Expected:
+    """Return a setting's figures under all explanations, moved by what today's deviated from its own."""
+    views = [_view(question_of(seen, asked, understood, one), setting) for one in understood.members]
+    weights = np.array([one.weight for one in understood.members])
+    shift = _deviation(seen, asked, understood) * (1.0 if setting == seen.setting else CARRIED_OVER)
+    p99 = _band([view.p99_seconds for view in views], weights, P99_MISFIT, shift)
+    held = [(view.capacity, weight) for view, weight in zip(views, weights, strict=True) if view.capacity]
+    share_held = sum(weight for _, weight in held) / float(weights.sum())
+    capacity = None
+    if share_held >= 0.5:
+        capacity = _band(
+            [one for one, _ in held], np.array([weight for _, weight in held]), CAPACITY_MISFIT, 0.0
+        )
+    return Expected(setting, p99, capacity, views[0].mean_batch, views[0].busy_seconds)
+
+
+@dataclass(frozen=True)
+class _View:
+    """A setting under one explanation."""
+
+    p99_seconds: float
+    capacity: float | None
+    mean_batch: float
+    busy_seconds: float
+
+
+def _view(question: Question, setting: Setting) -> _View:
+    looker = Looker(question)
+    climb = looker.climb(setting)
+    reading = climb.at(question.rate_per_second)
+    assert reading is not None, "every setting is looked at up to today's rate and beyond"
+    return _View(
+        reading.p99_seconds,
+        looker.capacity(climb, since=question.rates[0]),
+        reading.mean_batch,
+        reading.busy_seconds,
+    )
+
+
+def _deviation(seen: Observed, asked: Asked, understood: Understood) -> float:
+    """Logarithm of today's measured p99 over its prediction; 0 where it was not measured well."""
+    if seen.p99_seconds is None or seen.requests < ENOUGH_FOR_P99:
+        return 0.0
+    question = question_of(seen, asked, understood, understood.members[0])
+    reading, _ = Looker(question).look(seen.setting, seen.rate_per_second)
+    return float(np.log(seen.p99_seconds / reading.p99_seconds))
+
+
+def _band(values: Sequence[float], weights: Floats, misfit: float, shift: float) -> Band:
+    """Weighted mean of the logarithms with what they differ by and what a right explanation is wrong by."""
+    logs = np.log(values)
+    shares = weights / weights.sum()
+    centre = float(np.sum(shares * logs))
+    between = float(np.sum(shares * (logs - centre) ** 2))
+    width = BAND * float(np.sqrt(between + misfit**2))
+    moved = centre + shift
+    return Band(float(np.exp(moved)), float(np.exp(moved - width)), float(np.exp(moved + width)))

@@ -1,0 +1,347 @@
+"""How right a diagnosis predicts: p99 and capacity of configurations it never saw, against the real stack.
+
+For each workload a real tritonserver with the emulated GPU behind a real Envoy is diagnosed once, under its incumbent.
+Then other configurations are loaded and measured with the same readings. None of them is fed back: what is compared was
+predicted before. `python -m tests.benchmarks.diagnose --out FILE` writes the table too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+
+from autotuner.adapters.clock import SystemClock
+from autotuner.adapters.triton import TritonServing
+from autotuner.batching.prospect import Asked as AskedOfModel
+from autotuner.batching.prospect import Expected, expected
+from autotuner.batching.trials import Aim
+from autotuner.bootstrap import observer_of
+from autotuner.diagnosing import Asked, Deployment, ServerPlace, diagnose, looked
+from autotuner.domain.configuration import Configuration, with_configuration
+from autotuner.domain.findings.prediction import Prediction
+from autotuner.domain.findings.window import Window, gather
+from autotuner.domain.prediction import setting_of
+from autotuner.domain.selection import TIE
+from autotuner.domain.target import Replica, Target
+from autotuner.sandbox.envoy import TOTAL_WEIGHT, EnvoyProcess, Topology
+from autotuner.sandbox.model_repository import reference_requests, write_repository
+from autotuner.sandbox.question import PRODUCTION_REPLICAS
+from autotuner.sandbox.traffic import TrafficConfig, TrafficProcess
+from autotuner.sandbox.tritonserver import TritonProcess, install
+from autotuner.sandbox.workload import Workload, load_workload
+from tests.benchmarks.verdict import Row
+from tests.builders import a_target, changed
+
+WORKLOADS = ("small-vision", "heavy-detector", "embedding", "stepped")
+DIAGNOSIS = timedelta(seconds=25)
+SHORT = timedelta(seconds=7)
+SETTLE, WARM = timedelta(seconds=1), timedelta(seconds=2.5)
+REQUESTS, WINDOWS = 1500, (9.0, 25.0)
+"""Requests that a p99 is measured on, and the shortest and longest window for it in seconds."""
+
+THIN = 50.0
+"""Requests a second below which fewer configurations are measured, and no capacity: windows become too long."""
+
+THIN_CONFIGURATIONS = 4
+FLUSH = timedelta(milliseconds=250)
+
+P99_TARGET, CAPACITY_TARGET = 0.15, 0.10
+RUNGS = (0.88, 1.0, 1.13)
+"""Rates that a capacity is looked for at, as multiples of the predicted one; another one where it lies outside."""
+
+CAPACITIES = 2
+"""Configurations of each workload whose capacity is measured: each takes half a minute."""
+
+CLOCK = SystemClock()
+NAME = "replica"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One configuration: predicted with its band, and measured; None where it was not measured."""
+
+    workload: str
+    configuration: Configuration
+    predicted: Expected
+    p99_seconds: float | None
+    capacity: float | None
+
+    @property
+    def p99_error(self) -> float | None:
+        """Relative error of the predicted p99."""
+        return _error(self.predicted.p99_seconds.value, self.p99_seconds)
+
+    @property
+    def capacity_error(self) -> float | None:
+        """Relative error of the predicted capacity."""
+        told = self.predicted.capacity
+        return _error(told.value if told else None, self.capacity)
+
+
+def _error(told: float | None, seen: float | None) -> float | None:
+    return None if told is None or seen is None else abs(told / seen - 1.0)
+
+
+@dataclass
+class Stack:
+    """A server of one workload behind a gateway, under its traffic."""
+
+    workload: Workload
+    server: TritonProcess
+    envoy: EnvoyProcess
+    traffic: TrafficProcess
+    target: Target
+
+    def deployment(self) -> Deployment:
+        place = ServerPlace(NAME, self.server.http_url, self.server.metrics_url)
+        return Deployment((place,), self.workload.name, self.envoy.admin_url)
+
+    def window(self, length: timedelta) -> Window:
+        """Look for so long."""
+        observer = observer_of(self.deployment(), CLOCK)
+        facts = observer.facts()
+        return gather(looked(observer, CLOCK, _wait, length), facts.model)
+
+    def load(self, configuration: Configuration) -> None:
+        serving = TritonServing(self.target)
+        serving.load(
+            NAME, with_configuration(serving.model_config(NAME), configuration), timedelta(seconds=30)
+        )
+        _wait(WARM)
+
+
+@contextmanager
+def running(workload: Workload, directory: Path) -> Iterator[Stack]:
+    """The stack of one workload, at production's rate on one replica."""
+    repository = write_repository(workload, directory / "models")
+    asked = reference_requests(workload)
+    with ExitStack() as open_until_the_end:
+        server = TritonProcess(NAME, install(), repository, workload.name, directory / "server")
+        open_until_the_end.enter_context(server)
+        replica = Replica(NAME, server.http_url, server.metrics_url)
+        ceiling = timedelta(milliseconds=workload.slo.p99_ms)
+        topology = Topology([replica], ceiling, {NAME: TOTAL_WEIGHT}, flush_interval=FLUSH)
+        envoy = EnvoyProcess(topology, run_directory=directory / "envoy")
+        open_until_the_end.callback(envoy.stop)
+        envoy.start()
+        body = directory / "body.bin"
+        body.write_bytes(asked.bodies[0])
+        config = TrafficConfig(
+            url=envoy.url,
+            path=asked.path,
+            body_paths=(str(body),),
+            requests_per_second=_rate(workload),
+            arrivals=dict(workload.traffic.arrivals),
+            status_path=str(directory / "status.json"),
+            headers=dict(asked.headers),
+        )
+        traffic = TrafficProcess(config, run_directory=directory)
+        open_until_the_end.callback(traffic.stop)
+        traffic.start()
+        other = Replica("unused", server.http_url, server.metrics_url)
+        target = changed(a_target(), model=workload.name, stable=(replica,), canary=other)
+        yield Stack(workload, server, envoy, traffic, target)
+
+
+def _rate(workload: Workload) -> float:
+    return workload.traffic.requests_per_second / PRODUCTION_REPLICAS
+
+
+def _wait(duration: timedelta) -> None:
+    time.sleep(duration.total_seconds())
+
+
+def configurations(workload: Workload) -> tuple[Configuration, ...]:
+    """Configurations that differ from the incumbent in every way it can: cap, delay, instances."""
+    incumbent, largest = workload.incumbent_configuration(), workload.max_batch_size
+    delay = round(0.1 * workload.slo.p99_ms * 1e3)
+    half = max(2, largest // 2)
+    most = workload.limits.instance_count
+    made = (
+        Configuration(0, (), 1, largest),
+        Configuration(delay, (), 1, largest),
+        Configuration(0, (half,), 1, largest),
+        Configuration(0, (), min(2, most), largest),
+        Configuration(delay, (half,), min(2, most), largest),
+        Configuration(0, (max(1, largest // 4), half), 1, largest),
+        Configuration(0, (), min(3, most), largest),
+    )
+    return tuple(one for one in dict.fromkeys(made) if one != incumbent)[:6]
+
+
+def compare(name: str, directory: Path) -> list[Compared]:
+    """Diagnose a workload once, then measure what was predicted."""
+    workload = load_workload(name)
+    ceiling, rate = workload.slo.p99_ms / 1e3, _rate(workload)
+    length = timedelta(seconds=min(max(REQUESTS / rate, WINDOWS[0]), WINDOWS[1]))
+    wanted = configurations(workload)
+    if rate < THIN:
+        wanted = wanted[:THIN_CONFIGURATIONS]
+    with running(workload, directory) as stack:
+        _wait(WARM)
+        found = diagnose(observer_of(stack.deployment(), CLOCK), CLOCK, _wait, Asked(ceiling, DIAGNOSIS))
+        compared = []
+        for number, configuration in enumerate(wanted):
+            told = predicted(found.prediction, configuration, ceiling)
+            stack.load(configuration)
+            p99 = stack.window(length).latency.p99_seconds
+            capacity = None
+            if number < CAPACITIES and rate >= THIN and told.capacity is not None:
+                capacity = measured_capacity(stack, told.capacity.value, ceiling)
+                stack.traffic.set_rate(rate)
+            compared.append(Compared(name, configuration, told, p99, capacity))
+            print(_line(compared[-1]), file=sys.stderr, flush=True)
+        return compared
+
+
+def predicted(found: Prediction, configuration: Configuration, ceiling: float) -> Expected:
+    """What the diagnosis said of a configuration."""
+    prospect = found.prospect
+    assert prospect is not None, found.why_not
+    asked = AskedOfModel((), ceiling, Aim.CAPACITY, TIE)
+    return expected(prospect.observed, asked, prospect.understood, setting_of(configuration))
+
+
+def measured_capacity(stack: Stack, about: float, ceiling: float) -> float | None:
+    """The rate at which the measured p99 crosses the ceiling, between the two rungs around it."""
+    seen: list[tuple[float, float]] = []
+    rungs = [about * rung for rung in RUNGS]
+    while rungs:
+        rate = rungs.pop(0)
+        stack.traffic.set_rate(rate)
+        _wait(SETTLE)
+        window = stack.window(SHORT)
+        p99 = window.latency.p99_seconds or 20 * ceiling
+        seen.append((window.rate_per_second if p99 <= ceiling else rate, p99))
+        if p99 > ceiling:
+            if len(seen) == 1 and rate > 0.6 * about:
+                seen.clear()
+                rungs = [0.8 * rate]
+                continue
+            break
+        if not rungs and rate < 1.7 * about:
+            rungs = [1.15 * rate]
+    return _crossing(seen, ceiling)
+
+
+def _crossing(seen: Sequence[tuple[float, float]], ceiling: float) -> float | None:
+    """Interpolated in the logarithms; None where the ceiling was not crossed."""
+    if len(seen) < 2 or seen[-1][1] <= ceiling:
+        return None
+    (low, before), (high, after) = seen[-2:]
+    share = math.log(ceiling / before) / math.log(after / before)
+    return float(low * (high / low) ** share)
+
+
+def all_compared(names: Sequence[str] = WORKLOADS) -> list[Compared]:
+    """Every workload, one after the other."""
+    found = []
+    for name in names:
+        with tempfile.TemporaryDirectory() as directory:
+            found += compare(name, Path(directory))
+    return found
+
+
+def rows_of(compared: Sequence[Compared]) -> list[Row]:
+    """The medians beside their targets, and each configuration."""
+    p99 = [one.p99_error for one in compared if one.p99_error is not None]
+    capacity = [one.capacity_error for one in compared if one.capacity_error is not None]
+    return [
+        _median(f"median error of p99, {len(p99)} configurations", p99, P99_TARGET),
+        _median(f"median error of capacity, {len(capacity)} configurations", capacity, CAPACITY_TARGET),
+        Row("p99 within its band of nine in ten", "–", _within(compared), None),
+        *(Row(_line(one), "–", "", None) for one in compared),
+    ]
+
+
+def _median(name: str, errors: Sequence[float], target: float) -> Row:
+    reached = median(errors) if errors else math.inf
+    return Row(name, f"≤ {100 * target:g} %", f"{100 * reached:.1f} %", reached <= target)
+
+
+def _within(compared: Sequence[Compared]) -> str:
+    known = [(one.predicted.p99_seconds, one.p99_seconds) for one in compared if one.p99_seconds is not None]
+    inside = sum(band.low <= seen <= band.high for band, seen in known)
+    return f"{inside} of {len(known)}"
+
+
+def _line(one: Compared) -> str:
+    return f"{one.workload}: {' | '.join(_cells(one)[1:])}"
+
+
+def _cells(one: Compared) -> list[str]:
+    told = one.predicted
+    return [
+        one.workload,
+        one.configuration.describe(),
+        f"{told.p99_seconds.value * 1e3:.0f} ({told.p99_seconds.low * 1e3:.0f}–{told.p99_seconds.high * 1e3:.0f})",
+        _figure(one.p99_seconds, 1e3),
+        _percent(one.p99_error),
+        f"{told.capacity.value:.0f} ({told.capacity.low:.0f}–{told.capacity.high:.0f})"
+        if told.capacity
+        else "–",
+        _figure(one.capacity),
+        _percent(one.capacity_error),
+    ]
+
+
+def _figure(value: float | None, scale: float = 1.0) -> str:
+    return "–" if value is None else f"{value * scale:.0f}"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def rows() -> list[Row]:
+    """The whole table."""
+    return rows_of(all_compared())
+
+
+HEAD = (
+    "workload",
+    "configuration",
+    "p99 predicted, ms",
+    "measured",
+    "error",
+    "capacity predicted, /s",
+    "measured",
+    "error",
+)
+
+
+def markdown(compared: Sequence[Compared], seconds: float) -> str:
+    """The table as it is kept in the documentation."""
+    figures = rows_of(compared)[:3]
+    lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+    lines += [f"| {' | '.join(_cells(one))} |" for one in compared]
+    summary = [f"- {row.name}: **{row.reached}** (target {row.target})" for row in figures]
+    return "\n".join([*summary, f"- measured in {seconds / 60:.0f} minutes", "", *lines, ""])
+
+
+def main() -> int:
+    """Print the table and write it where it is kept."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.diagnose", description=__doc__)
+    parser.add_argument("--out", type=Path, help="write the table here")
+    parser.add_argument("--workload", action="append", help="only this one; several: once each")
+    asked = parser.parse_args()
+    began = time.monotonic()
+    compared = all_compared(asked.workload or WORKLOADS)
+    text = markdown(compared, time.monotonic() - began)
+    print(text)
+    if asked.out:
+        asked.out.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
