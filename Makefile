@@ -45,8 +45,9 @@ format: setup ## Rewrite the code in the house format
 	@$(BIN)/ruff check --fix-only --exit-zero --quiet .
 	@$(BIN)/ruff format .
 
-docs: setup ## Draw the diagrams of docs/architecture.md and the plots of docs/proposer.md anew from the code
+docs: setup ## Write the diagrams and plots of docs/, the dashboards and the alerts anew from the code
 	@$(BIN)/python -m scripts.state_diagram
+	@$(BIN)/python -m scripts.monitoring
 	@$(BIN)/python -m scripts.proposer_page
 
 bench: setup ## Print figures beside their targets: the verdict, the proposer, how late ticks are, nights in which all is killed, how right diagnoses predict

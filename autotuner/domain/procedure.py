@@ -222,7 +222,7 @@ def _measure(study: Study, trial: Trial, seen: Observation) -> Decision:
         return _blind(study, trial, window, seen, dark)
     newest = window.recent[-1] if window.recent else window.first or window.routed
     if newest is not None and seen.sample.at <= newest.at:
-        return _blind(study, trial, window, seen, "no newer counters than at the last look")
+        return _stand_still(study, trial, seen, newest)
     problem = spoilt(study, trial, window, seen.sample, weights)
     if problem:
         return _spoil(study, trial, seen, problem)
@@ -238,6 +238,14 @@ def _blind(study: Study, trial: Trial, window: OpenWindow, seen: Observation, wh
     window = recounted(study, trial, replace(window, blind_since=since), seen.sample)
     trial = replace(trial, window=window)
     return _hold(with_trial(study, trial), f"waiting: {why}")
+
+
+def _stand_still(study: Study, trial: Trial, seen: Observation, newest: Sample) -> Decision:
+    """Wait for newer counters than those of the last look: a metrics server has them at its next scrape."""
+    age = seen.at - newest.at
+    if age >= study.plan.pace.no_data_limit:
+        return _spoil(study, trial, seen, f"no newer counters for {age.total_seconds():.0f} s")
+    return _hold(study, "no newer counters than at the last look")
 
 
 def _look(study: Study, trial: Trial, window: OpenWindow, seen: Observation, sample: Sample) -> Decision:

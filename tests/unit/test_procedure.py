@@ -85,6 +85,15 @@ def test_a_replica_may_finish_what_it_has_for_a_while() -> None:
     assert isinstance(advance(first.study, seeing(10, sample=sample)).action, Load)
 
 
+def test_counters_from_before_the_traffic_was_taken_off_do_not_say_that_a_replica_is_empty() -> None:
+    study = under_way(begun())
+    old = advance(study, seeing(30, sample=a_sample(15)))
+    assert old.action is None
+    assert old.reason == "canary may still have requests to answer"
+    assert advance(old.study, seeing(32, sample=a_sample(29))).action is None
+    assert isinstance(advance(old.study, seeing(33, sample=a_sample(31))).action, Load)
+
+
 def test_what_a_replica_serves_already_is_not_loaded_again() -> None:
     decision = advance(under_way(begun()), seeing(served=ON_CANARY))
     assert decision.action is None
@@ -274,6 +283,19 @@ def test_metrics_that_are_missing_are_waited_for_up_to_the_limit() -> None:
     assert waiting.reason == "waiting: no metrics of stable-0: NaN"
     assert advance(waiting.study, seeing(17, **dark)).action is None
     assert trial_of(advance(waiting.study, seeing(18, **dark))).voids == 1
+
+
+def test_counters_that_are_no_newer_are_no_look_and_void_the_window_in_the_end() -> None:
+    window = a_window(recent=(a_sample(3, 1030),))
+    study = under_way(begun(state=TrialState.MEASURING, warmed=True, window=window))
+    same = {"served": ON_CANARY, "weights": ONE_THIRD, "sample": a_sample(3, 1030)}
+    waiting = advance(study, seeing(4, **same))
+    assert waiting.study == study
+    assert "no newer counters" in waiting.reason
+    assert advance(study, seeing(17, **same)).study == study
+    given_up = advance(study, seeing(18, **same))
+    assert given_up.reason == "VOID: no newer counters for 15 s"
+    assert trial_of(given_up).voids == 1
 
 
 def test_a_dead_replica_is_given_one_look() -> None:
