@@ -1,9 +1,10 @@
 """Grafana dashboards, recording rules and alerts, all from this one source.
 
-    python -m scripts.monitoring [TARGET.yaml] [FOLDER]
+    python -m scripts.monitoring [TARGET.yaml FOLDER [CERTIFICATE.json]]
 
 Without arguments: what `deploy/monitoring` holds, with the rules of `examples/target-prometheus.yaml` as the example of
-a target's own. Latencies here are for people and alerts; a verdict rests on raw counters alone.
+a target's own. A certificate is what the REST API answers of a promotion; with it the load is held against its band.
+Latencies here are for people and alerts; a verdict rests on raw counters alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from autotuner.target_file import TargetFile, load_target_file
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "deploy" / "monitoring"
 EXAMPLE = ROOT / "examples" / "target-prometheus.yaml"
+EXAMPLE_CERTIFICATE = FOLDER / "certificate.example.json"
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 GRAFANA_SCHEMA = 39
 COLUMNS = 24
@@ -174,8 +176,9 @@ def studies() -> tuple[Panel, ...]:
 class TargetQueries:
     """What is asked about one target: its gateway's histogram by preset, its servers' counters."""
 
-    def __init__(self, asked: TargetFile) -> None:
+    def __init__(self, asked: TargetFile, certificate: Mapping[str, Any] | None = None) -> None:
         self.target = asked.target()
+        self.certificate = certificate
         self.name = self.target.name
         self._plan = self.target.metrics or Instrumentation(PrometheusServer("http://prometheus:9090"))
         self._preset: Preset = preset_of(self._plan)
@@ -199,6 +202,12 @@ class TargetQueries:
     def requests(self, names: Iterable[str], window: str) -> str:
         """Return requests a second that ended."""
         return f"sum(rate({self._family}_count{{{self.replicas(names)}}}[{window}]))"
+
+    @property
+    def load(self) -> str:
+        """Requests a second of one stable replica."""
+        recorded = f'autotuner:target_requests:rate5m{{target="{self.name}",side="production"}}'
+        return f"{recorded} / {len(self.target.stable)}"
 
     def bad_share(self, names: Iterable[str], window: str) -> str:
         """Return the share of requests, 0 to 1, that were slower than the ceiling."""
@@ -271,6 +280,20 @@ def target_panels(asked: TargetQueries) -> tuple[Panel, ...]:
             ),
             "bytes",
             width=12,
+        ),
+    )
+
+
+def _load_panel(asked: TargetQueries) -> tuple[Panel, ...]:
+    if asked.certificate is None:
+        return ()
+    ends = {end: asked.certificate[f"{end}_rate_per_second"] for end in ("lowest", "highest")}
+    return (
+        Panel(
+            "Load of a replica against its certificate",
+            "Requests a second of one stable replica, between the ends of the band that was certified.",
+            (("load", asked.load), *((end, f"vector({rate:g})") for end, rate in ends.items())),
+            "reqps",
         ),
     )
 
@@ -426,6 +449,7 @@ def target_rules(asked: TargetQueries) -> dict[str, Any]:
         for side, names in asked.sides.items()
         for window in ("5m", "30m", "1h", "6h")
     ]
+    band = [_outside_band(asked)] if asked.certificate else []
     rates = [
         {
             "record": "autotuner:target_requests:rate5m",
@@ -434,7 +458,7 @@ def target_rules(asked: TargetQueries) -> dict[str, Any]:
         }
         for side, names in asked.sides.items()
     ]
-    return _groups(f"autotuner-{asked.name}", [*recorded, *rates, *_burns(asked)])
+    return _groups(f"autotuner-{asked.name}", [*recorded, *rates, *_burns(asked), *band])
 
 
 def _burns(asked: TargetQueries) -> list[dict[str, Any]]:
@@ -503,6 +527,22 @@ def _burns(asked: TargetQueries) -> list[dict[str, Any]]:
     ]
 
 
+def _outside_band(asked: TargetQueries) -> dict[str, Any]:
+    """More load than was certified. Less is no alert: it is so every night."""
+    assert asked.certificate is not None
+    highest = asked.certificate["highest_rate_per_second"]
+    return alert(
+        "AutotunerOutsideLoadBand",
+        f"{asked.load} > {highest:g}",
+        "15m",
+        "warning",
+        (
+            f"A replica of {asked.name} carries more than the {highest:g} requests a second that were certified.",
+            "The ceiling was not shown to hold there: add a replica, or let the next night measure again.",
+        ),
+    )
+
+
 def _groups(name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
     return {"groups": [{"name": name, "rules": rules}]}
 
@@ -510,9 +550,10 @@ def _groups(name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
 # ---- files ----
 
 
-def files(target_file: Path = EXAMPLE) -> dict[str, str]:
+def files(target_file: Path = EXAMPLE, certificate: Path | None = EXAMPLE_CERTIFICATE) -> dict[str, str]:
     """Return the text of every file by its path below `deploy/monitoring`."""
-    asked = TargetQueries(load_target_file(target_file))
+    given = json.loads(certificate.read_text("utf-8")) if certificate else None
+    asked = TargetQueries(load_target_file(target_file), given)
     dashboards = {
         "fleet": dashboard("fleet", "Autotuner: fleet", fleet()),
         "study": dashboard("study", "Autotuner: studies", studies()),
@@ -532,9 +573,10 @@ def _yaml(content: Any) -> str:
 
 def main(arguments: list[str]) -> None:
     """Write all files."""
-    target_file = Path(arguments[0]) if arguments else EXAMPLE
-    folder = Path(arguments[1]) if len(arguments) > 1 else FOLDER
-    for name, text in files(target_file).items():
+    given = [Path(each) for each in arguments]
+    target_file, folder = given[:2] if given else (EXAMPLE, FOLDER)
+    certificate = (given[2] if len(given) > 2 else None) if given else EXAMPLE_CERTIFICATE
+    for name, text in files(target_file, certificate).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")

@@ -40,9 +40,12 @@ def job(name: str, url: str, labels: Mapping[str, str] | None = None) -> dict[st
 class PrometheusServer:
     """Prometheus as a child process. Its port stays over a restart; its data too, unless it is told to forget."""
 
-    def __init__(self, folder: Path, every: timedelta, jobs: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(
+        self, folder: Path, every: timedelta, jobs: Sequence[Mapping[str, Any]], rules: Sequence[str] = ()
+    ) -> None:
         self._folder = folder
         self._every = every
+        self._rules = list(rules)
         self._port = free_port()
         self._data = folder / "data"
         self._configuration = folder / "prometheus.yml"
@@ -59,7 +62,12 @@ class PrometheusServer:
         """Write what is to be scraped; counts from the next start or reload."""
         seconds = f"{self._every / timedelta(milliseconds=1):.0f}ms"
         told = {
-            "global": {"scrape_interval": seconds, "scrape_timeout": seconds},
+            "global": {
+                "scrape_interval": seconds,
+                "scrape_timeout": seconds,
+                "evaluation_interval": seconds,
+            },
+            "rule_files": self._rules,
             "scrape_configs": list(jobs),
         }
         self._configuration.write_text(json.dumps(told))

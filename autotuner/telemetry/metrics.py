@@ -86,6 +86,10 @@ VERDICTS = Metric(
     "Trials judged, by why they were measured and the verdict",
     ("kind", "verdict"),
 )
+BLIND = Metric(
+    "autotuner_blind_windows_total",
+    "Times that something in an open window could not be measured, each until it could again or the window ended",
+)
 HARM = Metric(
     "autotuner_harm_requests_total",
     "Slow or failed requests above the allowed 1 % that trials of this worker have caused",
@@ -131,6 +135,7 @@ class Instruments:
     leases: Annotated[Gauge, LEASES] = field(init=False)
     canary_share: Annotated[Gauge, CANARY_SHARE] = field(init=False)
     verdicts: Annotated[Counter, VERDICTS] = field(init=False)
+    blind: Annotated[Counter, BLIND] = field(init=False)
     harm: Annotated[Counter, HARM] = field(init=False)
     harm_share: Annotated[Histogram, HARM_SHARE] = field(init=False)
     ended: Annotated[Counter, ENDED] = field(init=False)

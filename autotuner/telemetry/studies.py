@@ -66,6 +66,8 @@ class Watched:
             most = self._harm.get(after.id, before.harm_requests)
             self._harm[after.id] = max(most, after.harm_requests)
             to.harm.inc(self._harm[after.id] - most)
+        if _blind(after) and not _blind(before):
+            to.blind.inc()
         share = canary_share(after)
         if share != self._shares.get(after.id, 0.0):
             self._shares[after.id] = share
@@ -93,6 +95,12 @@ def canary_share(study: Study) -> float:
     if study.phase is Phase.ENDED or trial is None or trial.kind in IN_PRODUCTION or trial.window is None:
         return 0.0
     return trial.window.level.share
+
+
+def _blind(study: Study) -> bool:
+    """Whether something in the open window cannot be measured now."""
+    trial = study.trial
+    return trial is not None and trial.window is not None and trial.window.blind_since is not None
 
 
 def _judged(before: Study, after: Study) -> list[Trial]:

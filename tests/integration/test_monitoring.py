@@ -48,7 +48,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
         jobs = [
             job(name, f"{site.url}/{name}", {"cluster": "prod"}) for name in ("service", "envoy", "triton")
         ]
-        server = PrometheusServer(tmp_path_factory.mktemp("prometheus"), every, jobs)
+        rules = [str(FOLDER / name) for name in RULES]
+        server = PrometheusServer(tmp_path_factory.mktemp("prometheus"), every, jobs, rules)
         publish(site, 1)
         leaving.enter_context(server)
         for number in range(2, 5):

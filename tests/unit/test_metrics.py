@@ -6,19 +6,22 @@ import re
 import urllib.request
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
 from autotuner.controller import Controller
 from autotuner.courier import Courier
-from autotuner.domain.study import Outcome, TrialKind
+from autotuner.domain.study import Outcome, TrialKind, TrialState
 from autotuner.errors import Unavailable
 from autotuner.telemetry.metrics import METRICS, Instruments, serve_page
 from autotuner.telemetry.studies import Watched, canary_share
 from autotuner.worker import Worker
+from tests.builders import at as instant
 from tests.closed_loop.endings import TERRIBLE, a_loop, at
 from tests.closed_loop.loop import Loop
 from tests.closed_loop.test_rollback import asked_back, promoted
+from tests.sightings import a_window, begun, under_way
 from tests.unit.test_nightly import HOUR
 from tests.unit.test_nightly import Scene as Night
 from tests.unit.test_notices import Receiver
@@ -61,6 +64,18 @@ def test_a_terrible_candidate_shows_as_harm() -> None:
     loop.run()
     assert shown(instruments)["autotuner_harm_requests_total"] >= loop.study.harm_requests > 1
     assert shown(instruments)['autotuner_verdicts_total{kind="candidate",verdict="reject"}'] == 1
+
+
+def test_each_time_that_a_window_goes_blind_is_counted_once() -> None:
+    seeing, blind = (
+        under_way(begun(state=TrialState.MEASURING, window=a_window(blind_since=since)))
+        for since in (None, instant(3))
+    )
+    instruments = Instruments()
+    watched = Watched(instruments)
+    for before, after in pairwise((seeing, blind, blind, seeing, blind)):
+        watched.stepped(before, after)
+    assert shown(instruments)["autotuner_blind_windows_total"] == 2
 
 
 def test_the_share_of_a_canary_shows_while_it_has_it_and_as_long_as_this_worker_carries_it() -> None:
