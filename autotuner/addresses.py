@@ -64,12 +64,13 @@ def check_addresses(target: Target, allowed: AllowList) -> None:
 
 
 def _urls(target: Target) -> Iterator[tuple[str, str]]:
-    """Every address of a target, with the field it is written in."""
-    for number, replica in enumerate(target.stable):
-        yield f"stable.{number}.url", replica.http_url
-        yield f"stable.{number}.metrics", replica.metrics_url
-    yield "canary.url", target.canary.http_url
-    yield "canary.metrics", target.canary.metrics_url
+    """Every address of a target, with the field it is written in; pods have none until they are found."""
+    if target.workload is None:
+        for number, replica in enumerate(target.stable):
+            yield f"stable.{number}.url", replica.http_url
+            yield f"stable.{number}.metrics", replica.metrics_url
+        yield "canary.url", target.canary.http_url
+        yield "canary.metrics", target.canary.metrics_url
     yield "gateway.admin", target.gateway.admin_url
     if target.metrics is not None:
         yield "metrics.prometheus.url", target.metrics.prometheus.url

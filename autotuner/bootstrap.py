@@ -36,9 +36,10 @@ from autotuner.courier import Courier
 from autotuner.diagnosing import Deployment, ServerPlace
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
-from autotuner.errors import InvalidInput, Refused
+from autotuner.errors import InvalidInput, NotFound, Refused
 from autotuner.nightly import NightWatch
 from autotuner.ports import (
+    Canary,
     Clock,
     Issuer,
     Leadership,
@@ -63,7 +64,9 @@ from autotuner.telemetry.traces import start_tracing, stop_tracing, traced
 from autotuner.worker import Terms, Worker
 
 if TYPE_CHECKING:
+    from autotuner.adapters.kubernetes import Cluster
     from autotuner.adapters.scrape.reading import Access
+    from autotuner.domain.preflight import Finding
     from autotuner.scheduler import Alarm, Scheduler
     from autotuner.telemetry.metrics import Instruments
 
@@ -81,6 +84,17 @@ PROPOSALS = 2
 NO_SECRETS = SecretShelf()
 
 
+@dataclass(frozen=True)
+class ClusterAccess:
+    """How a Kubernetes API server is reached: a kubeconfig file and a context of it; empty for what is usual."""
+
+    kubeconfig: str = ""
+    context: str = ""
+
+
+USUAL_ACCESS = ClusterAccess()
+
+
 def proposer_for(plan: StudyPlan) -> Proposer:
     """Return the proposer a plan names. Raises InvalidInput for a sampler that is not known."""
     from autotuner.adapters.optuna_proposer import OptunaProposer  # noqa: PLC0415 - a second of importing
@@ -88,11 +102,15 @@ def proposer_for(plan: StudyPlan) -> Proposer:
     return OptunaProposer(plan.sampler)
 
 
-def world_of(target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS) -> World:
-    """Return the doors to a target of static endpoints: Triton, Envoy, and whoever counts. Raises InvalidInput.
+def world_of(
+    target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS, cluster: ClusterAccess = USUAL_ACCESS
+) -> World:
+    """Return the doors to a target: Triton, the gateway, whoever counts, and the canary on Kubernetes.
 
-    secrets: what its metrics server may need.
+    secrets: what its metrics server may need. cluster: how its API server is reached. Raises InvalidInput.
     """
+    if target.workload is not None:
+        return _world_on_kubernetes(target, clock, cluster)
     from autotuner.adapters.envoy import EnvoyRoute  # noqa: PLC0415 - half a second of importing, all of these
     from autotuner.adapters.triton import TritonServing  # noqa: PLC0415
 
@@ -130,7 +148,10 @@ def counted_by(target: Target, settings: Settings) -> Counted:
     from autotuner.adapters.prometheus import PrometheusMetrics  # noqa: PLC0415
 
     clock = SystemClock()
-    source = metrics_of(target, clock, secrets_of(settings))
+    secrets = secrets_of(settings)
+    if target.workload is not None:
+        return Counted(world_of(target, clock, secrets, access_of(settings)).metrics, clock, dict)
+    source = metrics_of(target, clock, secrets)
     if isinstance(source, PrometheusMetrics):
         return Counted(source, clock, lambda: source.watch.every_seconds)
     return Counted(source, clock, dict)
@@ -179,6 +200,67 @@ def _trusting(authorities: str) -> ssl.SSLContext | None:
         return ssl.create_default_context(cafile=authorities)
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput("--ca", authorities, f"a PEM file of certificate authorities ({error})") from error
+
+
+def _world_on_kubernetes(target: Target, clock: Clock, access: ClusterAccess) -> World:
+    from autotuner.adapters.kubernetes import (  # noqa: PLC0415 - an extra: most installations have no cluster
+        KubernetesCanary,
+        KubernetesRoute,
+        LocatedMetrics,
+        LocatedServing,
+        Production,
+        Whereabouts,
+    )
+    from autotuner.adapters.triton import TritonServing, config_pbtxt  # noqa: PLC0415
+
+    cluster = cluster_of(access)
+    whereabouts = Whereabouts(cluster, target, clock)
+    route = KubernetesRoute(cluster, target)
+    production = Production(cluster, target, clock, config_pbtxt)
+    return World(
+        LocatedServing(whereabouts, production, TritonServing),
+        route,
+        LocatedMetrics(whereabouts, lambda located: metrics_of(located, clock), clock),
+        KubernetesCanary(cluster, target, route, clock),
+    )
+
+
+def cluster_of(access: ClusterAccess) -> Cluster:
+    """Return an API server by how it is reached. Raises InvalidInput where its client is not installed."""
+    try:
+        from autotuner.adapters.kubernetes import Cluster  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        allowed = "left out, or the extra `kubernetes` installed: pip install autotuner[kubernetes]"
+        raise InvalidInput("kubernetes", str(error), allowed) from error
+    return Cluster(access.kubeconfig, access.context)
+
+
+def access_of(settings: Settings) -> ClusterAccess:
+    """Return how settings say that the cluster is reached."""
+    return ClusterAccess(settings.kubeconfig, settings.kube_context)
+
+
+def preflight_of(target: Target, settings: Settings) -> tuple[Finding, ...]:
+    """Return what a study of a target on Kubernetes would find; nothing is changed. Raises NotFound, Refused."""
+    cluster = cluster_of(access_of(settings))
+    from autotuner.adapters.kubernetes import survey  # noqa: PLC0415 - an extra
+
+    return survey(cluster, target)
+
+
+def canaries_past_their_time(app: Application, namespace: str) -> tuple[str, ...]:
+    """Take down every canary in a namespace that is past its time; return a sentence for each."""
+    cluster = cluster_of(access_of(app.settings))
+    from autotuner.adapters.kubernetes import reap  # noqa: PLC0415 - an extra
+
+    def canary_of(name: str) -> Canary | None:
+        try:
+            target = app.registry.registration(name).target
+        except NotFound:
+            return None
+        return app.worlds(target).canary if target.workload is not None else None
+
+    return reap(cluster, app.clock, namespace, canary_of)
 
 
 @dataclass
@@ -366,7 +448,7 @@ def application(settings: Settings) -> Application:
         clock=clock,
         pools=pools_of(settings),
         ticks=ticks_of(settings),
-        worlds=lambda target: world_of(target, clock, secrets),
+        worlds=lambda target: world_of(target, clock, secrets, access_of(settings)),
         proposers=proposer_for,
         schema_is_current=lambda: is_current(engine),
         close=close,

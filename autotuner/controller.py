@@ -21,7 +21,7 @@ from datetime import timedelta
 from autotuner.domain.calendar import Standing
 from autotuner.domain.configuration import ModelConfig, fingerprint, with_configuration
 from autotuner.domain.lifecycle import absorb, next_step
-from autotuner.domain.observation import ActionResult, Decision, Observation
+from autotuner.domain.observation import WORKLOAD, ActionResult, Decision, Observation
 from autotuner.domain.routing import unwatched_weights
 from autotuner.domain.study import (
     Action,
@@ -29,17 +29,19 @@ from autotuner.domain.study import (
     Phase,
     Proposal,
     Propose,
+    PutUp,
     Restore,
     SearchOver,
     SetWeights,
     Study,
     StudyPlan,
+    TakeDown,
     TrialState,
     Wish,
 )
 from autotuner.domain.target import Target
-from autotuner.errors import AutotunerError, Unavailable
-from autotuner.ports import Clock, Grant, JournalEntry, Leases, Proposer, Store, World
+from autotuner.errors import AutotunerError, Refused, Unavailable
+from autotuner.ports import Canary, Clock, Grant, JournalEntry, Leases, Proposer, Store, World
 from autotuner.records import digest, to_record
 from autotuner.telemetry.logs import bound
 from autotuner.telemetry.studies import Watched, tick_span, trial_under_way
@@ -277,6 +279,8 @@ class Controller:
             weights: Mapping[str, int] | None = weights_read.result()
         except AutotunerError as error:
             weights, faults["gateway"] = None, str(error)
+        if world.canary is not None and study.canary_since is not None:
+            faults |= _objection(world.canary)
         at = self._clock.now()
         return Observation(
             at=at,
@@ -306,6 +310,9 @@ class Controller:
         try:
             if isinstance(action, SetWeights):
                 self._world(study).route.set_weights(action.weights)
+                return ActionResult(self._clock.now(), True)
+            if isinstance(action, PutUp | TakeDown):
+                _canary_set(self._world(study).canary, up=isinstance(action, PutUp))
                 return ActionResult(self._clock.now(), True)
             assert isinstance(action, Propose)
             return self._propose(study, sequence)
@@ -404,6 +411,27 @@ def _read_config(world: World, replica: str) -> ModelConfig:
     if not world.serving.is_ready(replica):
         raise Unavailable(f"triton {replica}", "the server or the model is not ready")
     return world.serving.model_config(replica)
+
+
+def _objection(canary: Canary) -> dict[str, str]:
+    """Why production is not what the study began with, as a fault; nothing while it is, or cannot be read."""
+    try:
+        objection = canary.objection()
+    except Unavailable as error:
+        log.debug("workload_unread", extra={"reason": str(error)})
+        return {}
+    except AutotunerError as error:
+        objection = str(error)
+    return {WORKLOAD: objection} if objection else {}
+
+
+def _canary_set(canary: Canary | None, *, up: bool) -> None:
+    if canary is None:
+        raise Refused("this target has a canary of its own: none is put up or taken down")
+    if up:
+        canary.put_up()
+    else:
+        canary.take_down()
 
 
 def _texts(configs: Mapping[str, ModelConfig]) -> dict[str, str]:

@@ -91,13 +91,30 @@ class Observer(Protocol):
         """Read all counters once, those included that not every look reads. Raises as `look` does."""
 
 
+class Canary(Protocol):
+    """The canary of a target that has none standing: made for a study, and gone after it."""
+
+    def put_up(self) -> None:
+        """Make the canary and its place in the route, with no traffic; idempotent, and does not wait for it.
+
+        Raises Refused with what is missing or in the way, Unavailable.
+        """
+
+    def take_down(self) -> None:
+        """Remove all that `put_up` made and give the route back as it was; idempotent. Raises Unavailable, Refused."""
+
+    def objection(self) -> str:
+        """Return why production is not what the study began with; empty while it is. Raises Unavailable."""
+
+
 @dataclass(frozen=True)
 class World:
-    """The doors to one target."""
+    """The doors to one target. canary: None where a canary stands already."""
 
     serving: Serving
     route: Route
     metrics: MetricsSource
+    canary: Canary | None = None
 
 
 class Proposer(Protocol):

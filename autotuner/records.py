@@ -26,7 +26,7 @@ from cattrs.strategies import configure_tagged_union
 from autotuner.domain.measurement import GatewayCounters, Sample, ServerCounters
 from autotuner.domain.registration import StudyDefaults
 from autotuner.domain.study import Action, Increment, Incumbent, OpenWindow, Step, Study, StudyPlan, Trial
-from autotuner.domain.target import Target
+from autotuner.domain.target import Gateway, Replica, Target
 
 T = TypeVar("T")
 
@@ -51,7 +51,11 @@ def _add_what_came_later(made: Converter) -> None:
         made.register_unstructure_hook(kind, make_dict_unstructure_fn(kind, made, counted_by=silent))
     made.register_unstructure_hook(Increment, make_dict_unstructure_fn(Increment, made, arrived=silent))
     made.register_unstructure_hook(Step, make_dict_unstructure_fn(Step, made, batches=silent, arrived=silent))
-    made.register_unstructure_hook(Target, make_dict_unstructure_fn(Target, made, metrics=silent))
+    made.register_unstructure_hook(Replica, make_dict_unstructure_fn(Replica, made, backend=silent))
+    made.register_unstructure_hook(Gateway, make_dict_unstructure_fn(Gateway, made, clusters=silent))
+    made.register_unstructure_hook(
+        Target, make_dict_unstructure_fn(Target, made, metrics=silent, workload=silent)
+    )
     made.register_unstructure_hook(
         StudyDefaults, make_dict_unstructure_fn(StudyDefaults, made, max_dispersion=silent)
     )
@@ -71,6 +75,7 @@ def _add_what_came_later(made: Converter) -> None:
 
     made.register_unstructure_hook(StudyPlan, written)
     made.register_structure_hook(StudyPlan, as_it_was)
+    made.register_unstructure_hook(Study, make_dict_unstructure_fn(Study, made, canary_since=silent))
 
 
 _CONVERTER = _converter()
@@ -169,8 +174,15 @@ def _part_text(part: object) -> str:
 
 
 def _composed(part: Any) -> str:
-    values = [f'"{name}":{_field_text(getattr(part, name))}' for name in SORTED_FIELDS[type(part)]]
+    held = [(name, getattr(part, name)) for name in SORTED_FIELDS[type(part)]]
+    values = [
+        f'"{name}":{_field_text(value)}' for name, value in held if value is not None or name not in SILENT
+    ]
     return "{" + ",".join(values) + "}"
+
+
+SILENT = frozenset({"canary_since"})
+"""Fields that came later: without a value they are left out, so that records stay what they were."""
 
 
 SORTED_FIELDS = {kind: tuple(sorted(each.name for each in fields(kind))) for kind in COMPOSED}

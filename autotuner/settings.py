@@ -71,6 +71,14 @@ class Settings(BaseSettings):
         description="Ticks that one worker makes at the same time; each waits for servers. More carry more "
         "targets that answer slowly.",
     )
+    kubeconfig: str = Field(
+        "",
+        description="A kubeconfig file for targets on Kubernetes. Default: the service account of the pod this runs "
+        "in; outside of one, KUBECONFIG or the usual file of the user.",
+    )
+    kube_context: str = Field(
+        "", description="The context of that file. Default: its current one. Not used inside a pod."
+    )
     load_threads: int = Field(
         64,
         ge=1,

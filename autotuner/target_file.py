@@ -16,10 +16,21 @@ from autotuner.domain.registration import StudyDefaults
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import GREYBOX, Approval, Pace, StudyPlan
 from autotuner.domain.target import DEFAULT_SITE, Gateway, Limits, Objective, Replica, Target
+from autotuner.domain.workload import CANARY, STABLE
 from autotuner.errors import InvalidInput
 from autotuner.metrics_section import MetricsSection, metrics_section_of
 from autotuner.section_values import DURATION_ALLOWED, Duration, Url, duration_text
-from autotuner.sections import FRACTION, NAME_PATTERN, SAMPLERS, Section, parse_yaml, read_file, validated
+from autotuner.sections import (
+    FRACTION,
+    NAME_PATTERN,
+    SAMPLERS,
+    InvalidFields,
+    Section,
+    parse_yaml,
+    read_file,
+    validated,
+)
+from autotuner.workload_section import WorkloadSection, section_of
 
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$"
 BatchSizes = Annotated[tuple[Annotated[StrictInt, Field(ge=1)], ...], Field(strict=False)]
@@ -40,12 +51,34 @@ class ReplicaSection(Section):
         return Replica(self.name, self.url, self.metrics)
 
 
+PREFIX_ALLOWED = "the route's runtime_key_prefix: letters, digits, dot, hyphen, underscore"
+REPLICAS_ALLOWED = "a list of at least one replica: {name, url, metrics}"
+CANARY_ALLOWED = "a replica: {name, url, metrics}"
+
+
+class ClustersSection(Section):
+    """What the gateway's statistics call the two Services of a workload."""
+
+    stable: str = Field(
+        default=STABLE, min_length=1, max_length=253, description="a cluster's name in the statistics"
+    )
+    canary: str = Field(
+        default=CANARY, min_length=1, max_length=253, description="a cluster's name in the statistics"
+    )
+
+    def named(self) -> dict[str, str]:
+        """Names that differ from the backend's own."""
+        given = {STABLE: self.stable, CANARY: self.canary}
+        return {backend: name for backend, name in given.items() if name != backend}
+
+
 class GatewaySection(Section):
     """The Envoy in front."""
 
     admin: Url
-    runtime_prefix: str = Field(
-        pattern=WORD, description="the route's runtime_key_prefix: letters, digits, dot, hyphen, underscore"
+    runtime_prefix: str | None = Field(default=None, pattern=WORD, description=PREFIX_ALLOWED)
+    clusters: ClustersSection | None = Field(
+        default=None, description="a section with stable and canary; with a section kubernetes only"
     )
     total_weight: int = Field(
         default=1000,
@@ -161,10 +194,13 @@ class TargetSections(Section):
     model: str = Field(
         min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$", description="the model's name in Triton"
     )
-    stable: tuple[ReplicaSection, ...] = Field(
-        min_length=1, strict=False, description="a list of at least one replica: {name, url, metrics}"
+    stable: tuple[ReplicaSection, ...] | None = Field(
+        default=None, min_length=1, strict=False, description=REPLICAS_ALLOWED
     )
-    canary: ReplicaSection = Field(description="a replica: {name, url, metrics}")
+    canary: ReplicaSection | None = Field(default=None, description=CANARY_ALLOWED)
+    kubernetes: WorkloadSection | None = Field(
+        default=None, description="a section with namespace, name, replicas, service and route"
+    )
     gateway: GatewaySection = Field(description="a section with admin and runtime_prefix")
     limits: LimitsSection = Field(description="a section with instance_count")
     objective: Objective = Field(
@@ -185,14 +221,53 @@ class TargetSections(Section):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
+        if self.kubernetes is None:
+            self._check_endpoints()
+        else:
+            self._check_no_endpoints()
         self._check_replicas()
         self._check_pace()
         return self
 
+    def _check_endpoints(self) -> None:
+        given = {
+            "stable": (self.stable, REPLICAS_ALLOWED),
+            "canary": (self.canary, CANARY_ALLOWED),
+            "gateway.runtime_prefix": (self.gateway.runtime_prefix, PREFIX_ALLOWED),
+        }
+        missing = [
+            InvalidInput(name, None, f"{text} (required)")
+            for name, (value, text) in given.items()
+            if value is None
+        ]
+        if missing:
+            raise missing[0] if len(missing) == 1 else InvalidFields(tuple(missing))
+        if self.gateway.clusters is not None:
+            raise InvalidInput(
+                "gateway.clusters", self.gateway.clusters.named(), "left out without a section kubernetes"
+            )
+
+    def _check_no_endpoints(self) -> None:
+        given = {
+            "stable": self.stable,
+            "canary": self.canary,
+            "gateway.runtime_prefix": self.gateway.runtime_prefix,
+        }
+        if self.metrics is not None:
+            allowed = (
+                "left out beside a section kubernetes: there the gateway and every pod are read directly"
+            )
+            raise InvalidInput("metrics", "a section", allowed)
+        for name, value in given.items():
+            if value is not None:
+                raise InvalidInput(
+                    name, value, "left out beside a section kubernetes: pods and weights are found there"
+                )
+
     def _check_replicas(self) -> None:
         """Each replica is another server: a canary that is production would expose everybody."""
-        places = [(f"stable.{number}", replica) for number, replica in enumerate(self.stable)]
-        places.append(("canary", self.canary))
+        places = [(f"stable.{number}", replica) for number, replica in enumerate(self.stable or ())]
+        places += [("canary", self.canary)] if self.canary is not None else []
         for position, (place, replica) in enumerate(places):
             for earlier, other in places[:position]:
                 for field in ("name", "url", "metrics"):
@@ -234,9 +309,14 @@ class TargetFile(TargetSections):
         return Target(
             name=self.name,
             model=self.model,
-            stable=tuple(replica.replica() for replica in self.stable),
-            canary=self.canary.replica(),
-            gateway=Gateway(self.gateway.admin, self.gateway.runtime_prefix, self.gateway.total_weight),
+            stable=self._stable(),
+            canary=self._canary(),
+            gateway=Gateway(
+                self.gateway.admin,
+                self.gateway.runtime_prefix or "",
+                self.gateway.total_weight,
+                self.gateway.clusters.named() if self.gateway.clusters is not None else {},
+            ),
             limits=Limits(
                 max_instance_count=self.limits.instance_count,
                 max_queue_delay_microseconds=delay,
@@ -249,7 +329,19 @@ class TargetFile(TargetSections):
             currency=self.cost.currency if self.cost else "USD",
             site=self.site,
             metrics=self.metrics.instrumentation() if self.metrics else None,
+            workload=self.kubernetes.workload() if self.kubernetes is not None else None,
         )
+
+    def _stable(self) -> tuple[Replica, ...]:
+        if self.kubernetes is not None:
+            return self.kubernetes.stable()
+        return tuple(replica.replica() for replica in self.stable or ())
+
+    def _canary(self) -> Replica:
+        if self.kubernetes is not None:
+            return self.kubernetes.canary()
+        assert self.canary is not None
+        return self.canary.replica()
 
     def budget(self, actor: str, reason: str = "") -> SloBudget:
         """The SLO budget, set by `actor`; the store gives it its version."""
@@ -266,13 +358,7 @@ def sections_of(target: Target, defaults: StudyDefaults) -> dict[str, Any]:
     return {
         "name": target.name,
         "model": target.model,
-        "stable": [_replica_of(replica) for replica in target.stable],
-        "canary": _replica_of(target.canary),
-        "gateway": {
-            "admin": target.gateway.admin_url,
-            "runtime_prefix": target.gateway.runtime_prefix,
-            "total_weight": target.gateway.total_weight,
-        },
+        **_places_of(target),
         "limits": {
             "instance_count": target.limits.max_instance_count,
             "max_queue_delay_microseconds": target.limits.max_queue_delay_microseconds,
@@ -284,6 +370,24 @@ def sections_of(target: Target, defaults: StudyDefaults) -> dict[str, Any]:
         "metrics": metrics_section_of(target.metrics),
         "cost": None if cost is None else {"replica_per_hour": cost, "currency": target.currency},
         "note": target.note,
+    }
+
+
+def _places_of(target: Target) -> dict[str, Any]:
+    gateway: dict[str, Any] = {
+        "admin": target.gateway.admin_url,
+        "total_weight": target.gateway.total_weight,
+    }
+    if target.workload is None:
+        return {
+            "stable": [_replica_of(replica) for replica in target.stable],
+            "canary": _replica_of(target.canary),
+            "gateway": {**gateway, "runtime_prefix": target.gateway.runtime_prefix},
+        }
+    clusters = {backend: target.gateway.cluster(backend) for backend in (STABLE, CANARY)}
+    return {
+        "kubernetes": section_of(target.workload, len(target.stable)),
+        "gateway": {**gateway, "clusters": clusters},
     }
 
 

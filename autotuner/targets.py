@@ -93,7 +93,7 @@ def _try_replica(world: World, name: str) -> None:
 
 
 def _try_gateway(target: Target, world: World) -> None:
-    missing = {replica.name for replica in target.replicas} - set(world.route.weights())
+    missing = {replica.at_gateway for replica in target.replicas} - set(world.route.weights())
     if missing:
         raise Unavailable("gateway", f"it has no weights for {', '.join(sorted(missing))}")
 

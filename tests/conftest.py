@@ -11,7 +11,14 @@ import pytest
 from tests.postgres_server import PostgresServer, running_server
 
 # From milliseconds to minutes: what fails cheaply should fail first.
-FOLDERS_CHEAPEST_FIRST = ("unit", "contract", "closed_loop", "migrations", "integration", "acceptance")
+FOLDERS_CHEAPEST_FIRST = (
+    "unit",
+    "contract",
+    "closed_loop",
+    "migrations",
+    "integration",
+    "acceptance",
+)
 
 # Shared fixtures that start a process: `make test-fast` leaves out the tests that use one.
 STARTS_A_SERVER = {"postgres_server"}

@@ -10,6 +10,7 @@ from autotuner import __version__
 from autotuner.cli import (
     database,
     history,
+    kubernetes,
     metrics,
     notices,
     records,
@@ -82,3 +83,4 @@ app.add_typer(schedules.commands, name="schedule")
 app.add_typer(notices.commands, name="notifications")
 app.add_typer(tokens.commands, name="token")
 app.add_typer(database.commands, name="db")
+app.add_typer(kubernetes.commands, name="kubernetes")

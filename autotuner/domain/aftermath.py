@@ -57,7 +57,7 @@ def _counted_on(study: Study, trial: Trial, seen: Observation) -> Trial:
     trial = replace(trial, tail=recounted(study, trial, tail, seen.sample))
     since, flush = seen.at - tail.closed_at, study.plan.pace.flush_interval
     counted_since = seen.sample is not None and seen.sample.at >= tail.closed_at
-    limit = flush if counted_since and answered(trial, seen.sample) else flush + DRAIN_LIMIT
+    limit = flush if counted_since and answered(study, trial, seen.sample) else flush + DRAIN_LIMIT
     return folded(trial) if since >= limit else trial
 
 

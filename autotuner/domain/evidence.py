@@ -57,7 +57,14 @@ class Evidence:
 
 def control_replicas(study: Study, trial: Trial) -> tuple[str, ...]:
     """Return the replicas whose behaviour in the same window tells whether the environment moved."""
-    return tuple(name for name in study.plan.target.stable_names if name not in trial.replicas)
+    target = study.plan.target
+    tested = target.backends(trial.replicas)
+    return tuple(name for name in target.stable_names if target.replica(name).at_gateway not in tested)
+
+
+def tested_backends(study: Study, trial: Trial) -> tuple[str, ...]:
+    """Return what the gateway counts the replicas under test as; replicas they share it with are counted too."""
+    return study.plan.target.backends(trial.replicas)
 
 
 def strictness(trial: Trial) -> Levels:
@@ -85,13 +92,14 @@ def _increment(study: Study, trial: Trial, before: Sample, now: Sample) -> Incre
     over = [0] * (edge + 1)
     compute: float | None = 0.0
     inferences: int | None = 0
-    for name in trial.replicas:
-        new, old = now.gateway[name], before.gateway[name]
+    for backend in tested_backends(study, trial):
+        new, old = now.gateway[backend], before.gateway[backend]
         measured = new.buckets[-1] - old.buckets[-1]
         total += measured
         failed += new.failed - old.failed
         for down in range(edge + 1):
             over[down] += measured - (new.buckets[edge - down] - old.buckets[edge - down])
+    for name in trial.replicas:
         use = Window(before, now).use(name)
         done = now.servers[name].inferences - before.servers[name].inferences
         if use.compute_seconds_per_inference is None and done:
@@ -101,12 +109,13 @@ def _increment(study: Study, trial: Trial, before: Sample, now: Sample) -> Incre
                 compute + (use.compute_seconds_per_inference or 0.0) * done,
                 inferences + done,
             )
-    arrived = _arrived(trial, Window(before, now)) if study.plan.keeps_batches else None
+    arrived = _arrived(study, trial, Window(before, now)) if study.plan.keeps_batches else None
     return Increment(total, tuple(over), failed, compute, inferences, arrived)
 
 
-def _arrived(trial: Trial, look: Window) -> Arrived:
-    return Arrived(look.duration.total_seconds(), sum(look.sent(name) for name in trial.replicas))
+def _arrived(study: Study, trial: Trial, look: Window) -> Arrived:
+    sent = sum(look.sent(backend) for backend in tested_backends(study, trial))
+    return Arrived(look.duration.total_seconds(), sent)
 
 
 def _harm(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> float:
@@ -119,24 +128,26 @@ def recounted(study: Study, trial: Trial, window: OpenWindow, sample: Sample | N
     """Return the window with its harm brought up to `sample`, as far as the gateway alone tells of it."""
     if sample is None or window.routed is None:
         return window
-    for name in trial.replicas:
-        now, then = sample.gateway.get(name), window.routed.gateway.get(name)
+    for backend in tested_backends(study, trial):
+        now, then = sample.gateway.get(backend), window.routed.gateway.get(backend)
         if now is None or then is None or now.behind(then):
             return window
     return replace(window, harm_requests=max(window.harm_requests, _harm(study, trial, window, sample)))
 
 
-def answered(trial: Trial, sample: Sample | None) -> bool:
+def answered(study: Study, trial: Trial, sample: Sample | None) -> bool:
     """Whether the replicas under test have answered all that they were sent, as far as the gateway tells."""
-    counters = [sample.gateway.get(name) for name in trial.replicas] if sample else [None]
+    backends = tested_backends(study, trial)
+    counters = [sample.gateway.get(backend) for backend in backends] if sample else [None]
     return all(each is not None and each.sent <= each.ended for each in counters)
 
 
 def _candidate(study: Study, trial: Trial, window: OpenWindow, first: Sample, now: Sample) -> Counts:
     """Counts of the replicas under test, requests already overdue included."""
     ceiling = study.plan.slo.p99_ceiling_seconds
-    counts = Window(first, now).counts(trial.replicas, ceiling)
-    late = sum(overdue((first, *window.recent), now, name, ceiling) for name in trial.replicas)
+    backends = tested_backends(study, trial)
+    counts = Window(first, now).counts(backends, ceiling)
+    late = sum(overdue((first, *window.recent), now, backend, ceiling) for backend in backends)
     return counts + Counts(late, late, late, 0)
 
 
@@ -145,7 +156,7 @@ def weigh(study: Study, trial: Trial, window: OpenWindow, sample: Sample, limit:
     assert window.first is not None
     span = Window(window.first, sample)
     candidate = _candidate(study, trial, window, window.first, sample)
-    names = control_replicas(study, trial)
+    names = study.plan.target.backends(control_replicas(study, trial))
     control = span.counts(names, study.plan.slo.p99_ceiling_seconds) if names else None
     judgement = judge(
         candidate,
@@ -166,28 +177,39 @@ def spoilt(study: Study, trial: Trial, window: OpenWindow, sample: Sample, weigh
     if before is not None:
         if before.at - sample.at > study.plan.pace.look_interval:
             return "the clock was set back: how long the window has been open is not known"
-        for name in (*trial.replicas, *control_replicas(study, trial)):
-            if name in before.gateway and sample.gateway[name].behind(before.gateway[name]):
-                return f"the gateway's counters of {name} went backwards: it restarted or gave an old answer"
+        names = (*trial.replicas, *control_replicas(study, trial))
+        for backend in study.plan.target.backends(names):
+            if backend in before.gateway and sample.gateway[backend].behind(before.gateway[backend]):
+                return (
+                    f"the gateway's counters of {backend} went backwards: it restarted or gave an old answer"
+                )
+        for name in names:
             if name in before.servers and sample.servers[name].behind(before.servers[name]):
                 return f"the counters of {name} went backwards: it restarted or gave an old answer"
     if window.first is None:
         return ""
     span = Window(window.first, sample)
-    names = [n for n in weights if n in sample.gateway and n in window.first.gateway]
-    return share_problem({n: span.sent(n) for n in names}, {n: weights[n] for n in names}) or _foreign(
-        trial, span
+    read = [n for n in weights if n in sample.gateway and n in window.first.gateway]
+    return share_problem({n: span.sent(n) for n in read}, {n: weights[n] for n in read}) or _foreign(
+        study, trial, span
     )
 
 
-def _foreign(trial: Trial, span: Window) -> str:
-    for name in trial.replicas:
-        now, then = span.last.servers[name], span.first.servers[name]
-        served = now.succeeded + now.failed - then.succeeded - then.failed
+def _foreign(study: Study, trial: Trial, span: Window) -> str:
+    for name in tested_backends(study, trial):
+        members = study.plan.target.behind(name)
+        if any(each not in at.servers for at in (span.first, span.last) for each in members):
+            continue  # one of several behind a backend was not readable: there is nothing to compare with
+        served = sum(_served(span, each) for each in members)
         passed = span.last.gateway[name].ended - span.first.gateway[name].ended
         if abs(served - passed) > max(FOREIGN_REQUESTS, FOREIGN_SHARE * passed):
             return f"{name} answered {served} requests where {passed} came through the gateway: contaminated"
     return ""
+
+
+def _served(span: Window, name: str) -> int:
+    now, then = span.last.servers[name], span.first.servers[name]
+    return now.succeeded + now.failed - then.succeeded - then.failed
 
 
 def too_thin(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> str:
@@ -196,7 +218,7 @@ def too_thin(study: Study, trial: Trial, window: OpenWindow, sample: Sample) -> 
         return ""
     if trial.kind in IN_PRODUCTION:
         return ""
-    rate = Window(window.first, sample).rate_per_second(trial.replicas)
+    rate = Window(window.first, sample).rate_per_second(tested_backends(study, trial))
     nominal = window.level.share * study.reference_rate_per_second
     if rate >= RATE_SHARE * nominal:
         return ""
@@ -227,8 +249,9 @@ def closed_step(
     cramped = lands_in_headroom(use, study.plan.target.limits.memory_headroom) if use else None
     if cramped and judgement.verdict is Verdict.ACCEPT and trial.kind not in OF_THE_INCUMBENT:
         judgement = replace(judgement, verdict=Verdict.REJECT, reason=f"REJECT: {cramped}")
-    everyone = [name for name in study.plan.target.stable_names if name in sample.gateway]
-    canary = study.plan.target.canary.name
+    target, tested = study.plan.target, tested_backends(study, trial)
+    everyone = [name for name in target.backends(target.stable_names) if name in sample.gateway]
+    canary = target.canary.at_gateway
     everyone += [canary] if canary in sample.gateway and canary in window.first.gateway else []
     return Step(
         level=window.level,
@@ -237,9 +260,9 @@ def closed_step(
         ended_at=sample.at,
         candidate=evidence.candidate,
         control=evidence.control,
-        rate_per_second=span.rate_per_second(trial.replicas) / len(trial.replicas),
+        rate_per_second=span.rate_per_second(tested) / sum(len(target.behind(each)) for each in tested),
         total_rate_per_second=span.rate_per_second(everyone),
-        latency=span.latency(trial.replicas),
+        latency=span.latency(tested),
         use=use,
         harm_requests=window.harm_requests,
         judgement=judgement,
@@ -296,5 +319,6 @@ def unreadable(study: Study, trial: Trial, seen: Observation) -> str:
             return f"{name} is not ready: {seen.faults.get(name, 'no answer')}"
     if seen.sample is None:
         return f"no metrics: {seen.faults.get('metrics', 'no answer')}"
-    missing = seen.sample.missing((*trial.replicas, *control_replicas(study, trial)))
+    names = (*trial.replicas, *control_replicas(study, trial))
+    missing = seen.sample.missing(names, study.plan.target.backends(names))
     return f"no metrics of {missing}" if missing else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from autotuner.domain import confirmation, procedure, reversal, rollout
 from autotuner.domain.aftermath import aftermath
@@ -19,7 +19,7 @@ from autotuner.domain.evidence import NONE
 from autotuner.domain.findings.preflight import hopeless, time_for_a_verdict, unlike_production
 from autotuner.domain.judgement import Counts, Verdict
 from autotuner.domain.measurement import edges_around
-from autotuner.domain.observation import ActionResult, Decision, Observation, acting
+from autotuner.domain.observation import WORKLOAD, ActionResult, Decision, Observation, acting
 from autotuner.domain.phases import ending, entered
 from autotuner.domain.ramp import affordable, fair_share, ladder, reserve_requests, warm_up_level
 from autotuner.domain.selection import choose
@@ -30,9 +30,11 @@ from autotuner.domain.study import (
     Outcome,
     Phase,
     Propose,
+    PutUp,
     Restore,
     Step,
     Study,
+    TakeDown,
     Trial,
     TrialKind,
     TrialState,
@@ -79,7 +81,9 @@ def absorb(study: Study, result: ActionResult) -> Decision:
         return rollout.restored(study, result)
     if isinstance(action, Propose):
         return _proposed(replace(study, pending=None), result)
-    if isinstance(action, Restore):
+    if isinstance(action, PutUp):
+        return _put_up(replace(study, pending=None), result)
+    if isinstance(action, Restore | TakeDown):
         raise AutotunerError(f"study {study.id}: a restore was pending in phase {study.phase}")
     trial = study.trial
     assert trial is not None
@@ -118,6 +122,8 @@ def _stuck(study: Study, seen: Observation) -> str:
 
 def _changed_by_others(study: Study, seen: Observation) -> str:
     """A stable replica that serves neither the incumbent nor the winner was changed by somebody else."""
+    if study.canary_since is not None and WORKLOAD in seen.faults:
+        return f"production is not what this study began with: {seen.faults[WORKLOAD]}"
     if study.incumbent is None:
         return ""
     known = rollout.known_fingerprints(study)
@@ -136,16 +142,19 @@ def _inspect(study: Study, seen: Observation) -> Decision:
     plan = study.plan
     if seen.clearance.start:
         return Decision(study, None, f"waiting: {seen.clearance.start}", plan.pace.look_interval)
+    if plan.target.workload is not None and study.canary_since is None:
+        text = f"put up a canary beside {plan.target.workload}"
+        return acting(replace(study, canary_since=seen.at), PutUp(), seen.at, text)
     names = [replica.name for replica in plan.target.replicas]
     absent = [name for name in names if name not in seen.configs]
     faults = [f"{name}: {seen.faults.get(name, 'no answer')}" for name in absent]
     if seen.weights is None:
         faults.append(f"gateway: {seen.faults.get('gateway', 'no answer')}")
-    if seen.sample is None or seen.sample.missing(names):
-        why = seen.sample.missing(names) if seen.sample else seen.faults.get("metrics", "no answer")
-        faults.append(f"metrics of {why}")
+    unread = seen.sample.missing(names, plan.target.backends(names)) if seen.sample else ""
+    if seen.sample is None or unread:
+        faults.append(f"metrics of {unread or seen.faults.get('metrics', 'no answer')}")
     if faults or seen.sample is None or seen.weights is None:
-        if seen.at - study.created_at >= plan.pace.no_data_limit:
+        if seen.at - (study.canary_since or study.created_at) >= _patience(study, absent):
             return ending(
                 study, Outcome.ABORTED, f"the target could not be read: {'; '.join(faults)}", seen.at
             )
@@ -157,6 +166,21 @@ def _inspect(study: Study, seen: Observation) -> Decision:
         return ending(study, Outcome.ABORTED, f"this target cannot be tuned: {error}", seen.at)
     study = entered(replace(study, incumbent=incumbent), "inspected", seen.at)
     return Decision(study, None, f"production runs {incumbent.configuration.describe()}")
+
+
+def _patience(study: Study, absent: Sequence[str]) -> timedelta:
+    """How long to wait until all can be read: a canary that was just put up must be scheduled, pulled and loaded."""
+    pace, target = study.plan.pace, study.plan.target
+    rising = study.canary_since is not None and absent == [target.canary.name]
+    return pace.load_limit if rising else pace.no_data_limit
+
+
+def _put_up(study: Study, result: ActionResult) -> Decision:
+    if result.done:
+        return Decision(study, None, "the canary is put up; waiting until it serves")
+    if result.retry and result.at - (study.canary_since or result.at) < study.plan.pace.load_limit:
+        return acting(study, PutUp(), result.at, f"put up the canary again: {result.reason}")
+    return ending(study, Outcome.ABORTED, f"there is no canary: {result.reason}", result.at)
 
 
 def _incumbent(study: Study, seen: Observation) -> Incumbent:
@@ -177,7 +201,7 @@ def _incumbent(study: Study, seen: Observation) -> Incumbent:
             "the canary differs from production in more than the tuned fields: deploy the same model on it"
         )
     weights = dict(seen.weights or {})
-    missing = [replica.name for replica in target.replicas if replica.name not in weights]
+    missing = [name for name in target.backends(r.name for r in target.replicas) if name not in weights]
     if missing:
         raise Refused(f"the gateway has no weight for {', '.join(missing)}")
     return Incumbent(configuration, dict(seen.configs), prints, weights)

@@ -17,9 +17,9 @@ from autotuner.errors import InvalidInput
 
 @dataclass(frozen=True)
 class GatewayCounters:
-    """What the gateway has counted for one replica since it started.
+    """What the gateway has counted for one backend since it started: a replica, or several that it does not tell apart.
 
-    sent: requests given to the replica; ended: requests that came to any end.
+    sent: requests given to the backend; ended: requests that came to any end.
     failed: requests that ended in an error; failed_unmeasured: those of them absent from the histogram.
     buckets: cumulative counts at `Sample.edges_seconds`, the last one being all measured requests.
     counted_by: which gateways counted, each with how often it was seen to begin anew; empty where only counters tell.
@@ -98,7 +98,10 @@ class ServerCounters:
 
 @dataclass(frozen=True)
 class Sample:
-    """Everything read at one look. A replica absent from a mapping was not readable; `faults` says why."""
+    """Everything read at one look: counters of the gateway by backend, of the servers by replica.
+
+    What is absent from a mapping was not readable; `faults` says why.
+    """
 
     at: datetime
     edges_seconds: tuple[float, ...]
@@ -106,10 +109,16 @@ class Sample:
     servers: Mapping[str, ServerCounters]
     faults: Mapping[str, str] = field(default_factory=dict)
 
-    def missing(self, names: Iterable[str]) -> str:
-        """Return why one of `names` cannot be measured from this sample; empty when all can."""
-        for name in names:
-            if name not in self.gateway or name not in self.servers:
+    def missing(self, names: Iterable[str], backends: Iterable[str] | None = None) -> str:
+        """Return why one of `names` cannot be measured from this sample; empty when all can.
+
+        backends: what the gateway calls them, where that is not the same.
+        """
+        wanted = list(names)
+        counted = wanted if backends is None else list(backends)
+        for name in dict.fromkeys((*wanted, *counted)):
+            unread = name in counted and name not in self.gateway
+            if unread or (name in wanted and name not in self.servers):
                 return f"{name}: {self.faults.get(name, 'no data')}"
         return ""
 
@@ -154,7 +163,7 @@ class Window:
         return self.last.at - self.first.at
 
     def counts(self, names: Iterable[str], ceiling_seconds: float) -> Counts:
-        """Return the pooled counts of the replicas `names`; raises KeyError for one that is missing."""
+        """Return the pooled counts of the backends `names`; raises KeyError for one that is missing."""
         total = Counts(0, 0, 0, 0)
         for name in names:
             total = total + _counts(self.first, self.last, name, ceiling_seconds)
@@ -165,7 +174,7 @@ class Window:
         return self.last.gateway[name].sent - self.first.gateway[name].sent
 
     def rate_per_second(self, names: Iterable[str]) -> float:
-        """Mean rate of requests given to the replicas `names`; 0 for an empty window."""
+        """Mean rate of requests given to the backends `names`; 0 for an empty window."""
         seconds = self.duration.total_seconds()
         return sum(self.sent(name) for name in names) / seconds if seconds > 0 else 0.0
 

@@ -10,6 +10,9 @@ from autotuner.domain.calendar import CLEAR, Clearance
 from autotuner.domain.measurement import Sample
 from autotuner.domain.study import Action, Pending, Proposal, Study, Wish
 
+WORKLOAD = "workload"
+"""Under this name `Observation.faults` says why production is not what the study began with, if it is not."""
+
 
 @dataclass(frozen=True)
 class Observation:

@@ -123,7 +123,11 @@ def _empty(study: Study, trial: Trial, seen: Observation, replica: str) -> Decis
     parked = parked_weights(study, trial)
     if dict(seen.weights) != parked:
         return acting(study, SetWeights(parked), seen.at, f"take the traffic off {replica}")
-    counters = seen.sample.gateway.get(replica) if seen.sample else None
+    target = study.plan.target
+    backend = target.replica(replica).at_gateway
+    if len(target.behind(backend)) > 1:
+        return None  # the others behind it go on answering: when this one is empty cannot be seen
+    counters = seen.sample.gateway.get(backend) if seen.sample else None
     waiting = counters.sent - counters.ended if counters else 0
     since = min(trial.draining_since or seen.at, seen.at)
     old = _counted_before(seen, trial.draining_since or seen.at - study.plan.pace.look_interval)

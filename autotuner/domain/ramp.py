@@ -52,9 +52,13 @@ def canary_weights(plan: StudyPlan, incumbent: Incumbent, share: float) -> dict[
     total = plan.target.gateway.total_weight
     canary = round(total * share)
     return {
-        **_spread(plan.target.stable_names, incumbent.weights, total - canary),
-        plan.target.canary.name: canary,
+        **_spread(_stable(plan), incumbent.weights, total - canary),
+        plan.target.canary.at_gateway: canary,
     }
+
+
+def _stable(plan: StudyPlan) -> tuple[str, ...]:
+    return plan.target.backends(plan.target.stable_names)
 
 
 def relieved_weights(
@@ -62,18 +66,23 @@ def relieved_weights(
 ) -> dict[str, int]:
     """Return production's weights with the stable `replica` at `kept_share` of its own weight.
 
+    Of a backend that several replicas stand behind, its equal share of the weight is what it has of its own.
+
     The canary, which runs the incumbent or the confirmed winner, carries what is taken away, up to the budget's
     largest share; what is beyond that goes to the other stable replicas.
     """
     total = plan.target.gateway.total_weight
-    weights = _spread(plan.target.stable_names, incumbent.weights, total)
-    kept = round(weights[replica] * kept_share)
-    canary = min(weights[replica] - kept, math.floor(total * plan.slo.max_canary_share))
-    others = tuple(name for name in plan.target.stable_names if name != replica)
+    weights = _spread(_stable(plan), incumbent.weights, total)
+    backend, spare = plan.target.replica(replica).at_gateway, plan.target.canary.at_gateway
+    own = weights[backend] // len(plan.target.behind(backend))
+    taken = own - round(own * kept_share)
+    canary = min(taken, math.floor(total * plan.slo.max_canary_share))
+    kept = weights[backend] - taken
+    others = tuple(name for name in _stable(plan) if name != backend)
     rest = total - kept - canary
     if not others:
-        return {replica: kept + rest, plan.target.canary.name: canary}
-    return {**_spread(others, incumbent.weights, rest), replica: kept, plan.target.canary.name: canary}
+        return {backend: kept + rest, spare: canary}
+    return {**_spread(others, incumbent.weights, rest), backend: kept, spare: canary}
 
 
 def _spread(names: Iterable[str], like: Mapping[str, int], total: int) -> dict[str, int]:

@@ -45,7 +45,9 @@ def begin(study: Study, reverses: Reversal, seen: Observation) -> Decision:
     if seen.wish is Wish.CANCEL:
         return ending(study, Outcome.ABORTED, "cancelled by an operator before anything was touched", seen.at)
     incumbent = replace(reverses.before, weights=dict(seen.weights or {}))
-    touched = replace(study, incumbent=incumbent)
+    # On Kubernetes what keeps production's old text is taken down at the end, as a canary would be.
+    kept_since = seen.at if study.plan.target.workload is not None else None
+    touched = replace(study, incumbent=incumbent, canary_since=kept_since)
     foreign = foreign_to(touched, seen)
     if foreign:
         return ending(study, Outcome.ABORTED, f"not rolled back: {foreign}", seen.at)
@@ -78,5 +80,7 @@ def foreign_to(study: Study, seen: Observation) -> str:
 def _gateway_fault(study: Study, seen: Observation) -> str:
     if seen.weights is None:
         return f"gateway: {seen.faults.get('gateway', 'no answer')}"
-    missing = [r.name for r in study.plan.target.replicas if r.name not in seen.weights]
+    target = study.plan.target
+    names = target.stable_names if target.workload is not None else [r.name for r in target.replicas]
+    missing = [name for name in target.backends(names) if name not in seen.weights]
     return f"the gateway has no weight for {', '.join(missing)}" if missing else ""

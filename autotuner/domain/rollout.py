@@ -6,8 +6,9 @@ that the study itself has touched are restored; a configuration somebody else pu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from autotuner.domain.aftermath import folded, settled
 from autotuner.domain.configuration import Configuration, configured_fingerprint
@@ -23,6 +24,7 @@ from autotuner.domain.study import (
     Restore,
     SetWeights,
     Study,
+    TakeDown,
     Trial,
     TrialKind,
     TrialState,
@@ -122,15 +124,15 @@ def restore(study: Study, seen: Observation) -> Decision:
     not answer keeps no replica from its configuration; what is not put right within the limit is named.
     """
     incumbent = study.incumbent
-    if incumbent is None:
-        return _ended(study, seen, "")
+    if incumbent is None or (study.plan.target.workload is not None and study.canary_since is None):
+        return _cleared(study, seen)
     wrong = [name for name in _touched(study) if not _right(study, incumbent, name, seen)]
     late, given_up = _lateness(study, seen)
     wanted = _weights_while(study, incumbent, [] if late else wrong, wrong, seen)
     if seen.weights is not None and dict(seen.weights) != wanted and not given_up:
         return acting(study, SetWeights(wanted), seen.at, "give production its traffic back")
     if late:
-        return _ended(study, seen, "; ".join(_unrestored(study, seen, wrong, wanted)))
+        return _cleared(study, seen, _unrestored(study, seen, wrong, wanted))
     for name in wrong:
         if name in seen.fingerprints:
             return _restore_replica(study, name, seen)
@@ -142,12 +144,27 @@ def restore(study: Study, seen: Observation) -> Decision:
     if any(trial.tail for trial in study.trials):
         why = "all is restored; waiting for the last answers, to count the harm"
         return Decision(study, None, why, min(study.plan.pace.look_interval, study.plan.pace.flush_interval))
-    return _ended(study, seen, "")
+    return _cleared(study, seen)
+
+
+def _cleared(study: Study, seen: Observation, trouble: Sequence[str] = ()) -> Decision:
+    """Take down the canary that this study put up, then end. One that cannot be taken down is left to the reaper."""
+    study = _troubled(study, seen, "; ".join(trouble))
+    if study.canary_since is None:
+        return _ended(study, seen)
+    if seen.at - (study.phase_since or seen.at) < 2 * _limit(study):
+        return acting(study, TakeDown(), seen.at, "take the canary down and give the route back")
+    return _ended(_troubled(study, seen, "the canary could not be taken down; the reaper will"), seen)
+
+
+def _limit(study: Study) -> timedelta:
+    """How long everything that the study is answerable for may take to be put right."""
+    return study.plan.pace.restore_limit * max(1, len(_touched(study)))
 
 
 def _lateness(study: Study, seen: Observation) -> tuple[bool, bool]:
     """Whether the limit for all replicas together is over, and whether even the weights are given up."""
-    limit = study.plan.pace.restore_limit * len(_touched(study))
+    limit = _limit(study)
     taken = seen.at - (study.phase_since or seen.at)
     return taken >= limit, taken >= 2 * limit
 
@@ -177,12 +194,16 @@ def _unrestored(study: Study, seen: Observation, wrong: list[str], wanted: Mappi
 
 
 def _touched(study: Study) -> tuple[str, ...]:
-    """Replicas whose configuration the study is answerable for, production before the canary."""
+    """Replicas whose configuration the study is answerable for, production before the canary.
+
+    A canary that is taken down afterwards need not be put right first.
+    """
+    target = study.plan.target
+    canary = (target.canary.name,) if target.workload is None else ()
     if study.plan.reverses is not None:
-        return (*study.plan.target.stable_names, study.plan.target.canary.name)
+        return (*target.stable_names, *canary)
     staged = {name for t in study.trials if t.kind is TrialKind.STAGE for name in t.replicas}
-    stable = tuple(name for name in study.plan.target.stable_names if name in staged)
-    return (*stable, study.plan.target.canary.name)
+    return (*(name for name in target.stable_names if name in staged), *canary)
 
 
 def _right(study: Study, incumbent: Incumbent, name: str, seen: Observation) -> bool:
@@ -212,21 +233,28 @@ def restored(study: Study, result: ActionResult) -> Decision:
     study = replace(study, pending=None)
     if isinstance(action, Load | Restore):
         study = settled(study, action.replica, result)
+    if result.done and isinstance(action, TakeDown):
+        study = replace(study, canary_since=None)
     if result.done:
         return Decision(study, None, "done")
     return Decision(study, None, f"not restored yet: {result.reason}", study.plan.pace.look_interval)
 
 
-def _ended(study: Study, seen: Observation, trouble: str) -> Decision:
+def _troubled(study: Study, seen: Observation, trouble: str) -> Study:
     """What the stable replicas serve decides whether it stands; any other trouble only calls a person."""
-    outcome, reason = study.intended or Outcome.ABORTED, study.reason
-    if trouble:
-        outcome = outcome if _stands(study, outcome, seen) else Outcome.ABORTED
-        reason = f"{reason}; {trouble}: a person must look"
+    if not trouble:
+        return study
+    outcome = study.intended or Outcome.ABORTED
+    outcome = outcome if _stands(study, outcome, seen) else Outcome.ABORTED
+    return replace(study, intended=outcome, reason=f"{study.reason}; {trouble}: a person must look")
+
+
+def _ended(study: Study, seen: Observation) -> Decision:
+    outcome = study.intended or Outcome.ABORTED
     trials = tuple(folded(trial) for trial in study.trials)
-    study = replace(study, trials=trials, outcome=outcome, reason=reason, ended_at=seen.at)
+    study = replace(study, trials=trials, outcome=outcome, ended_at=seen.at)
     study = entered(study, "restored", seen.at)
-    return Decision(study, None, reason)
+    return Decision(study, None, study.reason)
 
 
 def _stands(study: Study, outcome: Outcome, seen: Observation) -> bool:

@@ -71,7 +71,7 @@ def unwatched_weights(study: Study) -> tuple[dict[str, int], ...]:
     incumbent, trial = incumbent_of(study), study.trial
     if trial is not None and trial.kind is TrialKind.STAGE:
         return dict(incumbent.weights), parked_weights(study, trial)
-    canary = study.plan.target.canary.name
+    canary = study.plan.target.canary.at_gateway
     if (trial is not None and trial.kind in IN_PRODUCTION) or not incumbent.weights[canary]:
         return (dict(incumbent.weights), canary_weights(study.plan, incumbent, 0.0))
     return (canary_weights(study.plan, incumbent, 0.0),)

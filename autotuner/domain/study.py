@@ -370,7 +370,17 @@ class Propose:
     number: int
 
 
-Action = Load | Restore | SetWeights | Propose
+@dataclass(frozen=True)
+class PutUp:
+    """Put up a canary beside a workload that has none of its own, and give the route a place for it."""
+
+
+@dataclass(frozen=True)
+class TakeDown:
+    """Take the canary down and give the route back as it was."""
+
+
+Action = Load | Restore | SetWeights | Propose | PutUp | TakeDown
 
 
 @dataclass(frozen=True)
@@ -399,6 +409,8 @@ class Study:
     unsettled: tuple[str, ...] = ()
     """Replicas on which a load was given up without an answer: it may still take effect, until one succeeds."""
     phase_since: datetime | None = None
+    canary_since: datetime | None = None
+    """Since when there is a canary that this study put up, and has to take down."""
     intended: Outcome | None = None
     outcome: Outcome | None = None
     reason: str = ""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from autotuner.domain.sources import Instrumentation
+from autotuner.domain.workload import Workload
 from autotuner.errors import InvalidInput
 
 DEFAULT_SITE = "default"
@@ -21,11 +23,21 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True)
 class Replica:
-    """One Triton server. `name` is also its name in the gateway's weights and metrics."""
+    """One Triton server.
+
+    backend: what the gateway weighs and counts it as; empty for its own name. Several servers may stand behind one, as
+    the pods of a Service do: the gateway then knows nothing of each.
+    """
 
     name: str
     http_url: str
     metrics_url: str
+    backend: str = ""
+
+    @property
+    def at_gateway(self) -> str:
+        """Its name in the gateway's weights and counters."""
+        return self.backend or self.name
 
 
 @dataclass(frozen=True)
@@ -34,11 +46,17 @@ class Gateway:
 
     runtime_prefix: the route's `runtime_key_prefix`; the weight of replica R is the key `<prefix>.R`.
     total_weight: what the weights add up to.
+    clusters: what the gateway's statistics call a backend, where that is not its name.
     """
 
     admin_url: str
     runtime_prefix: str
     total_weight: int = 1000
+    clusters: Mapping[str, str] = field(default_factory=dict)
+
+    def cluster(self, backend: str) -> str:
+        """Return what the gateway's statistics call a backend."""
+        return self.clusters.get(backend, backend)
 
 
 @dataclass(frozen=True)
@@ -78,6 +96,8 @@ class Target:
     """The cluster or site whose canaries are limited together."""
     metrics: Instrumentation | None = None
     """The metrics server that counts; None where the gateway and every server are read directly."""
+    workload: Workload | None = None
+    """Where the servers run on Kubernetes; None for static endpoints. The canary is then put up for each study."""
 
     def __post_init__(self) -> None:
         names = [replica.name for replica in self.replicas]
@@ -85,6 +105,8 @@ class Target:
             raise InvalidInput("replicas", names, "each replica once")
         if not self.stable:
             raise InvalidInput("stable", [], "at least one stable replica")
+        if self.canary.at_gateway in self.backends(self.stable_names):
+            raise InvalidInput("canary", self.canary.at_gateway, "a backend of its own")
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
@@ -95,6 +117,14 @@ class Target:
     def stable_names(self) -> tuple[str, ...]:
         """Names of the stable replicas, in order."""
         return tuple(replica.name for replica in self.stable)
+
+    def backends(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return what the gateway weighs for the replicas `names`, each once, in order."""
+        return tuple(dict.fromkeys(self.replica(name).at_gateway for name in names))
+
+    def behind(self, backend: str) -> tuple[str, ...]:
+        """Return the names of the replicas behind one backend of the gateway."""
+        return tuple(replica.name for replica in self.replicas if replica.at_gateway == backend)
 
     def replica(self, name: str) -> Replica:
         """Return the replica called `name`. Raises InvalidInput when there is none."""

@@ -99,6 +99,7 @@ class TritonProcess:
     """One replica: a server with one model under explicit model control, and its emulated device.
 
     directory: this replica's own; gets its log (`triton.log`) and its emulated device's files.
+    host: the loopback address it listens on.
     A restarted server keeps its ports and is back to its repository's configuration, as any Triton is.
     """
 
@@ -108,6 +109,7 @@ class TritonProcess:
     model: str
     directory: Path
     ports: TritonPorts = field(default_factory=TritonPorts)
+    host: str = HOST
     _process: ManagedProcess = field(init=False, repr=False)
     _prefix: str = field(init=False, repr=False)
 
@@ -128,12 +130,12 @@ class TritonProcess:
             "backend-directory": self.installation.backend_directory,
             "model-control-mode": "explicit",
             "load-model": self.model,
-            "http-address": HOST,
+            "http-address": self.host,
             "http-port": self.ports.http,
             "http-thread-count": 2,
-            "grpc-address": HOST,
+            "grpc-address": self.host,
             "grpc-port": self.ports.grpc,
-            "metrics-address": HOST,
+            "metrics-address": self.host,
             "metrics-port": self.ports.metrics,
             "metrics-interval-ms": 500,
             "metrics-config": "summary_latencies=true",
@@ -179,12 +181,12 @@ class TritonProcess:
     @property
     def http_url(self) -> str:
         """Base URL of the HTTP endpoint."""
-        return f"http://{HOST}:{self.ports.http}"
+        return f"http://{self.host}:{self.ports.http}"
 
     @property
     def metrics_url(self) -> str:
         """URL of the Prometheus metrics."""
-        return f"http://{HOST}:{self.ports.metrics}/metrics"
+        return f"http://{self.host}:{self.ports.metrics}/metrics"
 
     @property
     def process(self) -> ManagedProcess:
@@ -225,14 +227,14 @@ class TritonProcess:
 
     def configuration(self) -> Mapping[str, object]:
         """The complete configuration of the loaded model, as the server tells it."""
-        connection = http.client.HTTPConnection(HOST, self.ports.http, timeout=2)
+        connection = http.client.HTTPConnection(self.host, self.ports.http, timeout=2)
         with contextlib.closing(connection):
             connection.request("GET", f"/v2/models/{self.model}/config")
             answer: Mapping[str, object] = json.loads(connection.getresponse().read())
         return answer
 
     def _status(self, path: str) -> int | None:
-        connection = http.client.HTTPConnection(HOST, self.ports.http, timeout=2)
+        connection = http.client.HTTPConnection(self.host, self.ports.http, timeout=2)
         with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
             connection.request("GET", path)
             return connection.getresponse().status

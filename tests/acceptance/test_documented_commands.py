@@ -81,6 +81,9 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "make setup": CI,
     "make check": CI,
     "make test-fast": Elsewhere("a part of make test"),
+    "autotuner kubernetes preflight examples/target-kubernetes.yaml": Elsewhere(
+        "tests/unit/test_preflight.py"
+    ),
     "make bench": Elsewhere("what it calls is tested with the statistics; it takes minutes"),
     "make bench-proposer": Elsewhere(
         "tests/unit/benchmark/test_cli_bench.py runs its command; it takes minutes"

@@ -15,8 +15,9 @@ from autotuner.bookkeeping.rules import check_grant, check_sequence
 from autotuner.controller import Controller, Outside, Pools, Tick
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.study import Proposal, SearchOver, Study, StudyPlan, TrialKind
+from autotuner.domain.target import Target
 from autotuner.operations import register_target, start_study
-from autotuner.ports import Grant, JournalEntry, Proposer
+from autotuner.ports import Grant, JournalEntry, Proposer, World
 from tests.builders import START, a_budget, a_pace, a_plan
 
 
@@ -118,7 +119,7 @@ class Loop:
     def __post_init__(self) -> None:
         self.clock = ManualClock(START)
         self.leases = MemoryLeases(self.store, self.clock)
-        self.target = SimulatedWorld(self.plan.target, self.clock, self.profile, self.seed)
+        self.target = SimulatedWorld(self.simulated_target(), self.clock, self.profile, self.seed)
         self.said: list[str] = []
         self.controller = self.new_controller()
         self.clock.advance(timedelta(seconds=5))
@@ -131,11 +132,19 @@ class Loop:
             store=self.store,
             leases=self.leases,
             clock=self.clock,
-            worlds=lambda target: self.target.world,
+            worlds=lambda target: self.world(),
             proposers=self.proposers,
             pools=Pools.all_in(self.target.background),
         )
         return Controller(outside, holder)
+
+    def simulated_target(self) -> Target:
+        """The target as it is simulated."""
+        return self.plan.target
+
+    def world(self) -> World:
+        """The doors that the controller goes through."""
+        return self.target.world
 
     def proposers(self, plan: StudyPlan) -> Proposer:
         """The proposer of this loop."""

@@ -134,9 +134,7 @@ def test_the_envoy_of_the_operators_page_fits_the_example() -> None:
     assert labels is not None
 
     assert f"runtime_key_prefix: {target.gateway.runtime_prefix}\n" in text
-    assert re.findall(r"\{name: ([\w-]+), weight", text) == [
-        each.name for each in (*target.stable, target.canary)
-    ]
+    assert re.findall(r"\{name: ([\w-]+), weight", text) == [each.name for each in target.target().replicas]
     edges = [edge_seconds(float(label)) for label in labels[1].split(",")]
     assert edges == sorted(edges)
     assert edges_around(edges, target.slo.p99_ms / 1e3) == (edges.index(0.1), edges.index(0.1))

@@ -29,7 +29,8 @@ class ScrapedMetrics:
         self._target = target
         self._clock = clock
         self._deadline = deadline
-        self._names = [replica.name for replica in target.replicas]
+        backends = target.backends(replica.name for replica in target.replicas)
+        self._clusters = {backend: target.gateway.cluster(backend) for backend in backends}
         self._before: Mapping[str, GatewayCounters] = {}
 
     def sample(self) -> Sample:
@@ -50,15 +51,16 @@ class ScrapedMetrics:
     ) -> tuple[tuple[float, ...], dict[str, GatewayCounters]]:
         try:
             page = Page(answer.read(), envoy.WANTED)
-            edges = envoy.read_edges(page, self._names)
+            edges = envoy.read_edges(page, self._clusters.values())
         except Unreadable as reason:
-            for name in ("gateway", *self._names):
+            for name in ("gateway", *self._clusters):
                 _note(faults, name, f"the gateway's statistics ({_place(self._gateway_url)}): {reason}")
             return (), {}
         counters = {}
-        for name in self._names:
+        for name, cluster in self._clusters.items():
             try:
-                counters[name] = envoy.steadied(self._before.get(name), envoy.read_gateway(page, name, edges))
+                read = envoy.read_gateway(page, cluster, edges)
+                counters[name] = envoy.steadied(self._before.get(name), read)
             except Unreadable as reason:
                 _note(faults, name, f"the gateway's statistics of {name}: {reason}")
         self._before = counters
@@ -94,7 +96,7 @@ class ScrapedMetrics:
 
     @property
     def _gateway_url(self) -> str:
-        return self._target.gateway.admin_url.rstrip("/") + envoy.statistics_path(self._names)
+        return self._target.gateway.admin_url.rstrip("/") + envoy.statistics_path(self._clusters.values())
 
     def _metrics_url(self, replica: Replica) -> str:
         return replica.metrics_url if urlsplit(replica.metrics_url).path else f"{replica.metrics_url}/metrics"

@@ -1,0 +1,191 @@
+"""What a workload on Kubernetes has and lacks for being tuned, and for what is missing the patch that would add it.
+
+A pure function of the objects as they were read. What blocks keeps a study from beginning; the rest is said so that
+nobody is surprised (guards rules 3 and 5).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autotuner.domain.manifests import Manifest
+from autotuner.domain.target import Target
+from autotuner.domain.workload import Workload
+
+EXPLICIT = "--model-control-mode=explicit"
+GPU = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Objects as they were read; None or empty for what is not there or was not read."""
+
+    workload: Manifest
+    pods: tuple[Manifest, ...] = ()
+    service: Manifest | None = None
+    route: Manifest | None = None
+    config_map: Manifest | None = None
+    scalers: tuple[Manifest, ...] = ()
+    budgets: tuple[Manifest, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found. blocks: no study can begin with it. patch: what would put it right, for kubectl."""
+
+    what: str
+    detail: str
+    blocks: bool = False
+    patch: str = ""
+
+
+def blocking(target: Target, facts: Facts) -> tuple[str, ...]:
+    """Return why no study of the target can begin, one sentence each."""
+    return tuple(f"{each.what}: {each.detail}" for each in _of_the_template(target, facts) if each.blocks)
+
+
+def preflight(target: Target, facts: Facts) -> tuple[Finding, ...]:
+    """Return everything there is to say before a study, what is missing and what was found."""
+    return (
+        *_of_the_template(target, facts),
+        *_of_replicas(target, facts),
+        *_of_the_traffic(target, facts),
+        *_of_the_configuration(target, facts),
+        *_of_owners(facts),
+    )
+
+
+def git_owner(manifest: Manifest) -> str:
+    """Return which GitOps tool owns an object, by the marks it leaves; empty when none does.
+
+    Sources: Argo CD, "Resource Tracking"; Flux, labels of kustomize-controller and helm-controller.
+    """
+    metadata = manifest.get("metadata", {})
+    marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+    for mark, tool in GIT_MARKS.items():
+        if mark in marks:
+            return f"{tool} ({mark}={marks[mark]})"
+    return ""
+
+
+GIT_MARKS = {
+    "argocd.argoproj.io/tracking-id": "Argo CD",
+    "argocd.argoproj.io/instance": "Argo CD",
+    "kustomize.toolkit.fluxcd.io/name": "Flux",
+    "helm.toolkit.fluxcd.io/name": "Flux",
+}
+
+
+def _of_the_template(target: Target, facts: Facts) -> Iterator[Finding]:
+    workload = _workload(target)
+    containers = facts.workload["spec"]["template"]["spec"]["containers"]
+    found = _container(containers, workload.container)
+    if found is None:
+        names = ", ".join(each["name"] for each in containers)
+        detail = f"which container runs tritonserver? set workload.container to one of: {names}"
+        yield Finding("container", detail, blocks=True)
+        return
+    number, container = found
+    yield _explicit_control(workload, number, container)
+    limits = container.get("resources", {}).get("limits", {})
+    gpus = limits.get(GPU)
+    detail = (
+        f"{gpus} of {GPU} for each pod" if gpus else f"no {GPU} in the container's limits: it runs on the CPU"
+    )
+    yield Finding("gpu", detail)
+    spec = facts.workload["spec"]["template"]["spec"]
+    where = {key: spec[key] for key in ("nodeSelector", "tolerations") if spec.get(key)}
+    yield Finding("placement", json.dumps(where, sort_keys=True) if where else "any node")
+
+
+def _explicit_control(workload: Workload, number: int, container: Manifest) -> Finding:
+    said = " ".join([*container.get("command", []), *container.get("args", [])])
+    if EXPLICIT in said or EXPLICIT.replace("=", " ") in said:
+        return Finding("model control", "explicit")
+    path = f"/spec/template/spec/containers/{number}/args"
+    operation: dict[str, Any] = {"op": "add", "path": f"{path}/-", "value": EXPLICIT}
+    if not container.get("args"):
+        operation = {"op": "add", "path": path, "value": [EXPLICIT]}
+    patch = f"kubectl -n {workload.namespace} patch {workload.kind.lower()} {workload.name} --type=json -p "
+    detail = (
+        f"tritonserver must be started with {EXPLICIT}, and --load-model={{MODEL}} for each model it serves"
+    )
+    return Finding("model control", detail, blocks=True, patch=f"{patch}'{json.dumps([operation])}'")
+
+
+def _container(containers: Sequence[Manifest], name: str) -> tuple[int, Manifest] | None:
+    for number, each in enumerate(containers):
+        if each["name"] == name or (not name and len(containers) == 1):
+            return number, each
+    return None
+
+
+def _of_replicas(target: Target, facts: Facts) -> Iterator[Finding]:
+    ready, wanted = len(facts.pods), len(target.stable)
+    detail = f"{ready} ready pods, and the target has {wanted}"
+    yield Finding("replicas", detail, blocks=ready != wanted)
+    name = facts.workload["metadata"]["name"]
+    for scaler in facts.scalers:
+        if scaler["spec"]["scaleTargetRef"].get("name") == name:
+            spec = scaler["spec"]
+            detail = (
+                f"{scaler['metadata']['name']} scales from {spec.get('minReplicas', 1)} to {spec['maxReplicas']}: "
+                "while it does windows are void"
+            )
+            yield Finding("autoscaler", detail)
+    for budget in facts.budgets:
+        selector = budget["spec"].get("selector", {}).get("matchLabels", {})
+        labels = facts.workload["spec"]["template"]["metadata"].get("labels", {})
+        if selector and selector.items() <= labels.items():
+            yield Finding("disruption budget", f"{budget['metadata']['name']}; the canary's pod is not in it")
+
+
+def _of_the_traffic(target: Target, facts: Facts) -> Iterator[Finding]:
+    workload = _workload(target)
+    if facts.service is None:
+        yield Finding("service", f"there is no Service {workload.service}", blocks=True)
+    else:
+        selector = facts.service["spec"].get("selector") or {}
+        labels = facts.workload["spec"]["template"]["metadata"].get("labels", {})
+        if not selector or not selector.items() <= labels.items():
+            detail = f"Service {workload.service} does not select the pods of {workload}"
+            yield Finding("service", detail, blocks=True)
+    if facts.route is None:
+        detail = f"there is no {workload.route.kind} {workload.route.name}"
+        yield Finding("route", detail, blocks=True)
+    else:
+        yield Finding("route", f"{workload.route.kind} {workload.route.name}, rule {workload.route.rule}")
+
+
+def _of_the_configuration(target: Target, facts: Facts) -> Iterator[Finding]:
+    workload = _workload(target)
+    if not workload.config_map:
+        detail = "no ConfigMap is named: a promotion lives in the servers' memory until they restart"
+        yield Finding("configuration", detail)
+    elif facts.config_map is None or workload.config_key not in facts.config_map.get("data", {}):
+        detail = f"there is no ConfigMap {workload.config_map} with the key {workload.config_key}"
+        yield Finding("configuration", detail, blocks=True)
+    else:
+        yield Finding("configuration", f"ConfigMap {workload.config_map}, key {workload.config_key}")
+
+
+def _of_owners(facts: Facts) -> Iterator[Finding]:
+    owned: Mapping[str, Manifest | None] = {
+        "workload": facts.workload,
+        "route": facts.route,
+        "configuration": facts.config_map,
+    }
+    for what, manifest in owned.items():
+        owner = git_owner(manifest) if manifest is not None else ""
+        if owner and what == "configuration":
+            yield Finding("git", f"{owner} owns the {what}: a promotion there has to go through Git")
+        elif owner and what == "route":
+            yield Finding("git", f"{owner} owns the {what}: let it ignore the weights, or it sets them back")
+
+
+def _workload(target: Target) -> Workload:
+    assert target.workload is not None
+    return target.workload

@@ -1,0 +1,148 @@
+"""What is changed in each kind of route: our own numbers alone, and only on what was read."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from autotuner.domain.route_shapes import (
+    SHAPES,
+    WEIGHT,
+    WEIGHT_TOTAL,
+    Operation,
+    Place,
+    canary_ingress,
+    ingress_weights,
+)
+from autotuner.domain.workload import RouteKind, RouteReference
+from autotuner.errors import Refused
+from tests.closed_loop.pooled import a_workload
+from tests.cluster_objects import an_http_route
+
+PLACE = Place("vision", "vision-canary", 1000)
+
+
+def a_virtual_service() -> dict[str, Any]:
+    routes = [{"destination": {"host": "vision.prod.svc.cluster.local", "port": {"number": 8000}}}]
+    return {
+        "metadata": {"name": "vision"},
+        "spec": {"hosts": ["vision"], "http": [{"route": routes, "timeout": "2s"}]},
+    }
+
+
+ROUTES = [
+    (RouteKind.HTTP_ROUTE, an_http_route()),
+    (RouteKind.GRPC_ROUTE, an_http_route()),
+    (RouteKind.VIRTUAL_SERVICE, a_virtual_service()),
+]
+EVERY_KIND = pytest.mark.parametrize(("kind", "route"), ROUTES, ids=[kind for kind, _ in ROUTES])
+
+
+def patched(manifest: dict[str, Any], operations: Sequence[Operation]) -> dict[str, Any]:
+    """The object after a JSON patch, as the API server would make it; a failed test is an AssertionError."""
+    made = copy.deepcopy(manifest)
+    for operation in operations:
+        *path, last = operation["path"].strip("/").split("/")
+        place: Any = made
+        for key in path:
+            place = place[int(key)] if isinstance(place, list) else place[key]
+        if operation["op"] == "test":
+            assert place[last] == operation["value"]
+        else:
+            place[last] = copy.deepcopy(operation["value"])
+    return made
+
+
+@EVERY_KIND
+def test_a_canary_is_admitted_without_traffic_weighed_and_dismissed_without_a_trace(
+    kind: RouteKind, route: dict[str, Any]
+) -> None:
+    shape, workload = SHAPES[kind], a_workload(route=RouteReference(kind, "vision"))
+    before = shape.before(route, workload, PLACE)
+    admitted = patched(route, shape.admit(route, workload, PLACE))
+    assert shape.weights(admitted, workload, PLACE) == {"stable": 1000, "canary": 0}
+    weighed = patched(admitted, shape.weigh(admitted, workload, PLACE, {"stable": 700, "canary": 300}))
+    assert shape.weights(weighed, workload, PLACE) == {"stable": 700, "canary": 300}
+    assert patched(weighed, shape.dismiss(weighed, workload, PLACE, before)) == route
+
+
+@EVERY_KIND
+def test_what_is_done_already_is_not_done_again(kind: RouteKind, route: dict[str, Any]) -> None:
+    shape, workload = SHAPES[kind], a_workload(route=RouteReference(kind, "vision"))
+    admitted = patched(route, shape.admit(route, workload, PLACE))
+    assert shape.admit(admitted, workload, PLACE) == []
+    assert shape.weigh(admitted, workload, PLACE, {"stable": 1000, "canary": 0}) == []
+    assert shape.dismiss(route, workload, PLACE, "[]") == []
+
+
+@EVERY_KIND
+def test_every_change_tests_first_that_the_list_is_still_the_one_that_was_read(
+    kind: RouteKind, route: dict[str, Any]
+) -> None:
+    shape, workload = SHAPES[kind], a_workload(route=RouteReference(kind, "vision"))
+    admitted = patched(route, shape.admit(route, workload, PLACE))
+    changes = [
+        shape.admit(route, workload, PLACE),
+        shape.weigh(admitted, workload, PLACE, {"stable": 1, "canary": 999}),
+        shape.dismiss(admitted, workload, PLACE, shape.before(route, workload, PLACE)),
+    ]
+    assert all(change[0]["op"] == "test" for change in changes)
+
+
+def test_a_route_that_goes_elsewhere_is_refused_and_named() -> None:
+    shape, workload = SHAPES[RouteKind.HTTP_ROUTE], a_workload()
+    other = an_http_route({"name": "vision", "weight": 1}, {"name": "vision-v2", "weight": 1})
+    for ask in (shape.admit, shape.before):
+        with pytest.raises(Refused, match="vision, vision-v2"):
+            ask(other, workload, PLACE)
+    with pytest.raises(Refused, match="somebody else changed HTTPRoute vision"):
+        shape.weigh(other, workload, PLACE, {"stable": 1, "canary": 999})
+
+
+def test_a_rule_that_is_not_there_is_refused() -> None:
+    workload = a_workload(route=RouteReference(RouteKind.HTTP_ROUTE, "vision", 3))
+    with pytest.raises(Refused, match="has no rule 3"):
+        SHAPES[RouteKind.HTTP_ROUTE].weights(an_http_route(), workload, PLACE)
+
+
+def test_where_somebody_edited_the_list_only_our_backend_is_taken_out() -> None:
+    edited = an_http_route(
+        {"name": "vision", "weight": 9}, {"name": "vision-v2"}, {"name": "vision-canary", "weight": 5}
+    )
+    shape, before = SHAPES[RouteKind.HTTP_ROUTE], json.dumps([{"name": "vision"}])
+    after = patched(edited, shape.dismiss(edited, a_workload(), PLACE, before))
+    assert after["spec"]["rules"][0]["backendRefs"] == [
+        {"name": "vision", "weight": 9},
+        {"name": "vision-v2"},
+    ]
+
+
+def an_ingress() -> dict[str, Any]:
+    backend = {"service": {"name": "vision", "port": {"number": 8000}}}
+    paths = [{"path": "/v2", "pathType": "Prefix", "backend": backend}]
+    rules = [{"host": "vision.example", "http": {"paths": paths}}]
+    return {"metadata": {"name": "vision"}, "spec": {"ingressClassName": "nginx", "rules": rules}}
+
+
+def test_ingress_nginx_gets_an_ingress_of_ours_beside_the_teams() -> None:
+    metadata = {"name": "vision-canary", "annotations": {"autotuner/expires-at": "later"}}
+    made = canary_ingress(an_ingress(), PLACE, metadata, 300)
+    assert (
+        made["metadata"]["annotations"] | {WEIGHT: "300", WEIGHT_TOTAL: "1000"}
+        == made["metadata"]["annotations"]
+    )
+    path = made["spec"]["rules"][0]["http"]["paths"][0]
+    assert path["backend"]["service"] == {"name": "vision-canary", "port": {"number": 8000}}
+    assert ingress_weights(made, PLACE) == {"stable": 700, "canary": 300}
+    assert ingress_weights(None, PLACE) == {"stable": 1000}
+
+
+def test_an_ingress_that_goes_elsewhere_is_refused() -> None:
+    other = an_ingress()
+    other["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"] = "else"
+    with pytest.raises(Refused, match="goes to else"):
+        canary_ingress(other, PLACE, {"annotations": {}}, 1)
