@@ -1,4 +1,7 @@
-"""What a handler is given: the application, and who asks. The guard has admitted them before."""
+"""What a handler is given: the application, and who asks. The guard has admitted them before.
+
+Both are coroutines although they wait for nothing: what is none is called in another thread, for each request.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from autotuner.bootstrap import Application
 from autotuner.domain.access import Identity
 
 
-def _application(request: Request) -> Application:
+async def _application(request: Request) -> Application:
     found: Application = request.app.state.application
     return found
 
 
-def _identity(request: Request) -> Identity:
+async def _identity(request: Request) -> Identity:
     found: Identity = request.state.identity
     return found
 

@@ -39,8 +39,8 @@ def serve(
         timeout_graceful_shutdown=GRACE_SECONDS,
         lifespan="off",
     )
-    with _listening(host, port) as listener:
-        asyncio.run(_until(_Server(config), listener, stop, started))
+    with _listening(host, port) as listener, asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(_until(_Server(config), listener, stop, started))
 
 
 class _Server(uvicorn.Server):

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
+from typing import TypeVar
 
 from autotuner.domain.calendar import Standing
 from autotuner.domain.configuration import ModelConfig, fingerprint, with_configuration
@@ -42,12 +44,14 @@ from autotuner.domain.study import (
 from autotuner.domain.target import Target
 from autotuner.errors import AutotunerError, Refused, Unavailable
 from autotuner.ports import Canary, Clock, Grant, JournalEntry, Leases, Proposer, Store, World
-from autotuner.records import digest, to_record
+from autotuner.records import digest_after, observed_record, to_record
 from autotuner.telemetry.logs import bound
 from autotuner.telemetry.studies import Watched, tick_span, trial_under_way
 from autotuner.tenure import LEASE_TTL, Tenure
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 UNREAD = -1
 """The token of what must be read again; no lease has it."""
@@ -200,7 +204,7 @@ class Controller:
         decision = next_step(study, seen)
         if decision.study == study and decision.action is None:
             return Tick(decision.reason, decision.look_after)
-        sequence = self._record(study, decision, "decision", to_record(seen), seen, grant)
+        sequence = self._record(study, decision, "decision", observed_record(seen), seen, grant)
         if decision.action is None:
             return self._told(decision)
         return self._act(decision.study, decision.action, sequence, grant)
@@ -244,7 +248,7 @@ class Controller:
             action=to_record(decision.action, Action) if decision.action is not None else None,
             reason=decision.reason,
             actor=self._holder,
-            state=digest(decision.study),
+            state=digest_after(before, decision.study),
         )
         try:
             self._store.append(before, decision.study, entry, grant)
@@ -265,18 +269,16 @@ class Controller:
         world = self._world(study)
         faults: dict[str, str] = {}
         configs: dict[str, ModelConfig] = {}
-        reads = {
-            r.name: self._pools.reads.submit(_read_config, world, r.name) for r in study.plan.target.replicas
-        }
-        weights_read = self._pools.reads.submit(world.route.weights)
+        reads = {r.name: self._begun(world, _read_config, world, r.name) for r in study.plan.target.replicas}
+        weights_read = self._begun(world, world.route.weights)
         sample = world.metrics.sample()
         for name, read in reads.items():
             try:
-                configs[name] = read.result()
+                configs[name] = read()
             except AutotunerError as error:
                 faults[name] = str(error)
         try:
-            weights: Mapping[str, int] | None = weights_read.result()
+            weights: Mapping[str, int] | None = weights_read()
         except AutotunerError as error:
             weights, faults["gateway"] = None, str(error)
         if world.canary is not None and study.canary_since is not None:
@@ -292,6 +294,12 @@ class Controller:
             configs=_texts(configs) if study.phase is Phase.CREATED else {},
             faults=faults,
         )
+
+    def _begun(self, world: World, read: Callable[..., T], *arguments: object) -> Callable[[], T]:
+        """Begin a read beside this thread and return what gives its result; one at hand is read when that is asked."""
+        if world.at_hand:
+            return partial(read, *arguments)
+        return self._pools.reads.submit(read, *arguments).result
 
     def _print(self, study_id: str, replica: str, config: ModelConfig) -> str:
         """Return the fingerprint of what a replica serves; it rarely differs from what it served at the last look."""

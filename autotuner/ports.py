@@ -109,12 +109,17 @@ class Canary(Protocol):
 
 @dataclass(frozen=True)
 class World:
-    """The doors to one target. canary: None where a canary stands already."""
+    """The doors to one target.
+
+    canary: None where a canary stands already. at_hand: all that is read is in this process's own memory, so nothing
+    waits for it.
+    """
 
     serving: Serving
     route: Route
     metrics: MetricsSource
     canary: Canary | None = None
+    at_hand: bool = False
 
 
 class Proposer(Protocol):

@@ -11,21 +11,38 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import weakref
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from datetime import date, datetime, timedelta
+from functools import cached_property, lru_cache
 from json.encoder import encode_basestring_ascii as _quoted
-from typing import Any, TypeVar
+from math import isfinite
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
 
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 from cattrs.strategies import configure_tagged_union
 
-from autotuner.domain.measurement import GatewayCounters, Sample, ServerCounters
+from autotuner.domain.calendar import Clearance
+from autotuner.domain.configuration import Configuration
+from autotuner.domain.judgement import Counts
+from autotuner.domain.measurement import BatchTiming, GatewayCounters, Sample, ServerCounters
+from autotuner.domain.observation import Observation
 from autotuner.domain.registration import StudyDefaults
-from autotuner.domain.study import Action, Increment, Incumbent, OpenWindow, Step, Study, StudyPlan, Trial
+from autotuner.domain.study import (
+    Action,
+    Increment,
+    Incumbent,
+    Level,
+    OpenWindow,
+    Proposal,
+    Step,
+    Study,
+    StudyPlan,
+    Trial,
+)
 from autotuner.domain.target import Gateway, Replica, Target
 
 T = TypeVar("T")
@@ -38,7 +55,7 @@ def _converter() -> Converter:
     made.register_structure_hook(datetime, lambda value, _: datetime.fromisoformat(value))
     made.register_unstructure_hook(timedelta, lambda value: value.total_seconds())
     made.register_structure_hook(timedelta, lambda value, _: timedelta(seconds=value))
-    made.register_unstructure_hook(float, lambda value: float(value) if math.isfinite(value) else str(value))
+    made.register_unstructure_hook(float, lambda value: float(value) if isfinite(value) else str(value))
     configure_tagged_union(Action, made, tag_name="type")
     _add_what_came_later(made)
     return made
@@ -94,26 +111,62 @@ def from_record(kind: type[T] | Any, record: Any) -> T:
 
 _COMPACT = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
-COMPOSED = (Study, Trial, OpenWindow)
+COMPOSED = (Study, Trial, OpenWindow, Observation)
 """Parts whose text is put together from the texts of their fields."""
 
-KEPT = (StudyPlan, Incumbent, Trial, Step, OpenWindow, Sample, Increment)
+KEPT = frozenset(
+    {
+        StudyPlan,
+        Incumbent,
+        Trial,
+        Step,
+        OpenWindow,
+        Sample,
+        Increment,
+        Level,
+        Configuration,
+        Proposal,
+        Counts,
+        Clearance,
+    }
+)
 """Parts whose text is remembered."""
 
 
-class _Texts:
-    """The text of each part that is alive, by identity: parts hold mappings, so they cannot be keys themselves."""
+class Written(Mapping[str, Any]):
+    """A record that is JSON text already; it is read when somebody looks into it, which hardly anybody does."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        values: dict[str, Any] = json.loads(self.text)
+        return values
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class _Memory(Generic[T]):
+    """What is known of each part that is alive, by identity: parts hold mappings, so they cannot be keys themselves."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, tuple[weakref.ref[object], str]] = {}
+        self._kept: dict[int, tuple[weakref.ref[object], T]] = {}
 
-    def get(self, part: object) -> str | None:
+    def get(self, part: object) -> T | None:
         found = self._kept.get(id(part))
         return found[1] if found is not None and found[0]() is part else None
 
-    def keep(self, part: object, text: str) -> None:
+    def keep(self, part: object, known: T) -> None:
         key = id(part)
-        self._kept[key] = (weakref.ref(part, lambda gone: self._drop(key, gone)), text)
+        self._kept[key] = (weakref.ref(part, lambda gone: self._drop(key, gone)), known)
 
     def _drop(self, key: int, gone: weakref.ref[object]) -> None:
         found = self._kept.get(key)
@@ -121,7 +174,7 @@ class _Texts:
             self._kept.pop(key, None)
 
 
-_TEXTS = _Texts()
+_TEXTS = _Memory[str]()
 
 
 def study_text(study: Study) -> str:
@@ -142,19 +195,16 @@ def window_text(study: Study) -> str | None:
 
 def only_looked(before: Study, after: Study) -> bool:
     """Say whether `after` is `before` with another window open in its newest trial, and nothing else."""
-    if before.trials[:-1] != after.trials[:-1] or len(before.trials) != len(after.trials) or not after.trials:
+    if not after.trials or _beside_trials(before) != _beside_trials(after):
         return False
-    if any(_differs(before, after, each.name) for each in fields(Study) if each.name != "trials"):
+    if len(before.trials) != len(after.trials) or before.trials[:-1] != after.trials[:-1]:
         return False
     old, new = before.trials[-1], after.trials[-1]
-    return new.window is not None and not any(
-        _differs(old, new, each.name) for each in fields(Trial) if each.name != "window"
-    )
+    return new.window is not None and _beside_window(old) == _beside_window(new)
 
 
-def _differs(before: object, after: object, name: str) -> bool:
-    was, now = getattr(before, name), getattr(after, name)
-    return was is not now and was != now
+_beside_trials = attrgetter(*(each.name for each in fields(Study) if each.name != "trials"))
+_beside_window = attrgetter(*(each.name for each in fields(Trial) if each.name != "window"))
 
 
 def _without_window(study: Study) -> Study:
@@ -164,21 +214,29 @@ def _without_window(study: Study) -> Study:
 
 
 def _part_text(part: object) -> str:
-    kept = _TEXTS.get(part) if isinstance(part, KEPT) else None
+    kind = type(part)
+    kept = _TEXTS.get(part) if kind in KEPT else None
     if kept is not None:
         return kept
-    text = _composed(part) if isinstance(part, COMPOSED) else _compact(part)
-    if isinstance(part, KEPT):
+    text = _new_text(part)
+    if kind in KEPT:
         _TEXTS.keep(part, text)
     return text
 
 
+def _new_text(part: object) -> str:
+    if isinstance(part, COMPOSED):
+        return _composed(part)
+    return _sample_text(part) if isinstance(part, Sample) else _compact(part)
+
+
 def _composed(part: Any) -> str:
-    held = [(name, getattr(part, name)) for name in SORTED_FIELDS[type(part)]]
-    values = [
-        f'"{name}":{_field_text(value)}' for name, value in held if value is not None or name not in SILENT
-    ]
-    return "{" + ",".join(values) + "}"
+    return "{" + ",".join(_entries(part, SORTED_FIELDS[type(part)])) + "}"
+
+
+def _entries(part: Any, names: Iterable[str]) -> list[str]:
+    held = [(name, getattr(part, name)) for name in names]
+    return [f'"{name}":{_field_text(value)}' for name, value in held if value is not None or name not in SILENT]
 
 
 SILENT = frozenset({"canary_since"})
@@ -193,21 +251,112 @@ def _field_text(value: object) -> str:
     kind = type(value)
     if value is None:
         return "null"
-    if kind is str:
-        return _quoted(str(value))
-    if kind is int:
-        return repr(value)
     if kind in KEPT:
         return _part_text(value)
+    if isinstance(value, str):
+        return _quoted(str(value))
+    if kind is int or (kind is float and isfinite(value)):  # type: ignore[arg-type]
+        return repr(value)
+    if isinstance(value, datetime):
+        return f'"{value.isoformat()}"'
     if isinstance(value, tuple) and value and type(value[0]) in KEPT:
         return "[" + ",".join(map(_part_text, value)) + "]"
-    return _compact(value)
+    if isinstance(value, dict | tuple) and not value:
+        return "{}" if kind is dict else "[]"
+    return _plain_text(value) if kind is dict else _compact(value)
 
 
 def _compact(value: object) -> str:
     return _COMPACT.encode(to_record(value))
 
 
+# -- looks: read from many replicas every second, and written as often
+
+
+def _sample_text(sample: Sample) -> str:
+    at, edges = sample.at.isoformat(), _edges_text(sample.edges_seconds)
+    gateway, servers = _plain_text(sample.gateway), _plain_text(sample.servers)
+    faults = _plain_text(sample.faults)
+    return (
+        f'{{"at":"{at}","edges_seconds":{edges},"faults":{faults},"gateway":{gateway},"servers":{servers}}}'
+    )
+
+
+@lru_cache(maxsize=256)
+def _edges_text(edges_seconds: tuple[float, ...]) -> str:
+    return _COMPACT.encode(to_record(edges_seconds, tuple[float, ...]))
+
+
+def _plain_text(values: object) -> str:
+    """Return a mapping of plain values or of counters as text; the converter is asked for what else there may be."""
+    try:
+        return _PLAIN.encode(values)
+    except (TypeError, ValueError):
+        return _compact(values)
+
+
+COUNTERS = (GatewayCounters, ServerCounters, BatchTiming)
+DECIMAL_FIELDS = {
+    kind: tuple(each.name for each in fields(kind) if str(each.type).startswith("float")) for kind in COUNTERS
+}
+
+
+def _counters(part: object) -> dict[str, Any]:
+    """Return the fields of counters. Raises TypeError for anything else."""
+    names = DECIMAL_FIELDS.get(type(part))  # type: ignore[call-overload]
+    if names is None:
+        raise TypeError(f"{type(part).__name__} is no plain value")
+    values = dict(vars(part))
+    for name in names:
+        if type(values[name]) is int:  # a whole number of seconds stays what its field is
+            values[name] = float(values[name])
+    if values.get("counted_by") == "":
+        del values["counted_by"]
+    return values
+
+
+_PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, default=_counters)
+
+
+def observed_record(seen: Observation) -> Written:
+    """Return an observation as a record: what `to_record` gives, with sorted names."""
+    return Written(_part_text(seen))
+
+
 def digest(study: Study) -> str:
     """Return a digest of a study: equal digests mean equal records."""
     return hashlib.sha256(study_text(study).encode()).hexdigest()
+
+
+def digest_after(before: Study, after: Study) -> str:
+    """Return the digest of `after`; where it only looked on from `before`, no more than its window is read."""
+    if not only_looked(before, after):
+        return digest(after)
+    frame = _FRAMES.get(before) or _framed(after)
+    _FRAMES.keep(after, frame)
+    begun = frame.begun.copy()
+    begun.update(f"{window_text(after)}{frame.rest}".encode())
+    return begun.hexdigest()
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """A study's text around the open window of its newest trial. begun: the digest of what comes before it."""
+
+    begun: Any
+    rest: str
+
+
+_FRAMES = _Memory[_Frame]()
+
+LAST_OF_TRIAL = "window"
+AFTER_TRIALS = SORTED_FIELDS[Study][SORTED_FIELDS[Study].index("trials") + 1 :]
+
+
+def _framed(study: Study) -> _Frame:
+    """Return the frame of a study with an open window, which is the last field of its last trial."""
+    assert SORTED_FIELDS[Trial][-1] == LAST_OF_TRIAL
+    behind = "".join(f",{entry}" for entry in _entries(study, AFTER_TRIALS))
+    rest = f"}}]{behind}}}"
+    length = len(window_text(study) or "") + len(rest)
+    return _Frame(hashlib.sha256(study_text(study)[:-length].encode()), rest)

@@ -137,6 +137,8 @@ class Worker:
     """The latest instant this loop has seen: before it the clock was set back."""
     _looking: bool = False
     _ticking: int = 0
+    _slow_ticking: int = 0
+    """How many of them are of targets that answer slowly."""
     _usual: timedelta = timedelta(0)
     """The mean duration of the newest ticks."""
     _courses: dict[str, _Course] = field(default_factory=dict)
@@ -308,7 +310,7 @@ class Worker:
         put_off: list[tuple[datetime, str]] = []
         slow = max(1, self.terms.threads // SLOW_PART)
         if self.pool is not None:
-            slow -= sum(course.slow and course.ticking for course in self._courses.values())
+            slow -= self._slow_ticking
         while self._due and self._due[0][0] <= now:
             if self.pool is not None and self._ticking + len(chosen) >= self.terms.threads:
                 break
@@ -328,6 +330,7 @@ class Worker:
     def _begin(self, course: _Course) -> None:
         course.ticking, course.began = True, self.clock.now()
         self._ticking += 1
+        self._slow_ticking += course.slow
         lateness = self.clock.now() - course.due
         if self.late is not None:
             self.late(lateness)
@@ -376,6 +379,7 @@ class Worker:
     def _ticked(self, ticked: _Ticked) -> None:
         """Note when the study is due next."""
         course = self._courses[ticked.study_id]
+        self._slow_ticking -= course.slow
         lasted = ticked.ended - ticked.began
         course.ticking, course.slow = False, lasted > max(SLOW, MUCH_LONGER * self._usual)
         self._usual += LEARNING * (lasted - self._usual)

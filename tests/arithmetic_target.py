@@ -31,7 +31,7 @@ class ArithmeticTarget:
 
     def world(self) -> World:
         """The three doors."""
-        return World(serving=self, route=self, metrics=self)
+        return World(serving=self, route=self, metrics=self, at_hand=True)
 
     def model_config(self, replica: str) -> ModelConfig:
         return self._configs[replica]

@@ -21,7 +21,7 @@ from api.schemas.promotions import (
 )
 from api.schemas.questions import LedgerAsked, PromotionsAsked
 from api.schemas.studies import PromotionAnswer, StudyItem, promotion_answer, study_item
-from api.schemas.wire import Page
+from api.schemas.wire import Page, sent
 from autotuner.bootstrap import Application
 from autotuner.domain.study import Wish
 from autotuner.operations import approve, ask
@@ -33,13 +33,12 @@ router = APIRouter(prefix="/v1", tags=["Promotions"])
 @router.get(
     "/promotions", response_model=Page[StudyItem], summary="Studies whose winner waits, or was promoted"
 )
-def list_promotions(app: App, asked: Annotated[PromotionsAsked, Query()]) -> Page[StudyItem]:
+def list_promotions(app: App, asked: Annotated[PromotionsAsked, Query()]) -> Response:
     """Return studies whose winner waits for an approver, or serves now; newest first."""
     name = f"promotions, {'waiting' if asked.waiting else 'made'}"
     found = app.catalogue.studies(asked.wanted(), window(name, "di", asked))
-    return Page[StudyItem](
-        items=[study_item(each) for each in found.items], next_cursor=cursor_of(name, found.mark)
-    )
+    items = [study_item(each) for each in found.items]
+    return sent(Page[StudyItem](items=items, next_cursor=cursor_of(name, found.mark)))
 
 
 @router.get(
@@ -124,12 +123,11 @@ def read_certificate(app: App, study_id: StudyId) -> CertificateAnswer:
 
 
 @router.get("/ledger", response_model=Page[LedgerItem], summary="What every promotion was worth")
-def list_ledger(app: App, asked: Annotated[LedgerAsked, Query()]) -> Page[LedgerItem]:
+def list_ledger(app: App, asked: Annotated[LedgerAsked, Query()]) -> Response:
     """Return promotions, newest first, each with capacity, compute time and cost before and after."""
     found = app.catalogue.ledger(asked.target, window("ledger", "ds", asked))
-    return Page[LedgerItem](
-        items=[ledger_item(each) for each in found.items], next_cursor=cursor_of("ledger", found.mark)
-    )
+    items = [ledger_item(each) for each in found.items]
+    return sent(Page[LedgerItem](items=items, next_cursor=cursor_of("ledger", found.mark)))
 
 
 def _answer(app: Application, study_id: str) -> PromotionAnswer:

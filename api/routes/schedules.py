@@ -28,7 +28,7 @@ from api.schemas.schedules import (
     schedule_answer,
 )
 from api.schemas.targets import Reason
-from api.schemas.wire import Page
+from api.schemas.wire import Page, sent
 from autotuner.bookkeeping.nightly import ANY_SCHEDULE, NO_SCHEDULE, schedule_mark
 from autotuner.bootstrap import Application
 from autotuner.domain.access import Identity, Said
@@ -53,7 +53,7 @@ Number = Annotated[int, Path(ge=1, le=2**31 - 1, description="The freeze's numbe
 
 
 @router.get("/schedules", response_model=Page[ScheduleAnswer], summary="Schedules by target")
-def list_schedules(app: App, asked: Annotated[Paged, Query()]) -> Page[ScheduleAnswer]:
+def list_schedules(app: App, asked: Annotated[Paged, Query()]) -> Response:
     """Return schedules with their next nights, by target."""
     here = window(BY_TARGET, "s", asked)
     known = [
@@ -62,7 +62,7 @@ def list_schedules(app: App, asked: Annotated[Paged, Query()]) -> Page[ScheduleA
     shown = known[: here.limit]
     mark = (shown[-1].target,) if len(known) > len(shown) else None
     items = [_answer(app, each) for each in shown]
-    return Page[ScheduleAnswer](items=items, next_cursor=cursor_of(BY_TARGET, mark))
+    return sent(Page[ScheduleAnswer](items=items, next_cursor=cursor_of(BY_TARGET, mark)))
 
 
 @router.get(
@@ -174,15 +174,14 @@ def release_line(app: App, caller: Caller, asked: Reason) -> LineAnswer:
 
 
 @router.get("/nights", response_model=Page[NightAnswer], summary="What became of past nights, newest first")
-def list_nights(app: App, asked: Annotated[NightsAsked, Query()]) -> Page[NightAnswer]:
+def list_nights(app: App, asked: Annotated[NightsAsked, Query()]) -> Response:
     """Return nights that were started or missed."""
     here = window(NIGHTS, "ds", asked)
     found = app.nights.nights(asked.target, here.limit + 1, here.after)  # type: ignore[arg-type]
     shown = found[: here.limit]
     mark = (shown[-1].night.due_at, shown[-1].night.target) if len(found) > len(shown) else None
-    return Page[NightAnswer](
-        items=[night_answer(each) for each in shown], next_cursor=cursor_of(NIGHTS, mark)
-    )
+    items = [night_answer(each) for each in shown]
+    return sent(Page[NightAnswer](items=items, next_cursor=cursor_of(NIGHTS, mark)))
 
 
 def changed(

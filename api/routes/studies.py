@@ -24,7 +24,7 @@ from api.schemas.studies import (
     study_item,
 )
 from api.schemas.targets import Reason
-from api.schemas.wire import Page
+from api.schemas.wire import Page, sent
 from autotuner.bootstrap import Application
 from autotuner.domain.access import Identity
 from autotuner.domain.registration import Registration
@@ -49,12 +49,11 @@ AskBody = Annotated[
 
 
 @router.get("", response_model=Page[StudyItem], summary="Studies, newest first")
-def list_studies(app: App, asked: Annotated[StudiesAsked, Query()]) -> Page[StudyItem]:
+def list_studies(app: App, asked: Annotated[StudiesAsked, Query()]) -> Response:
     """Return studies, newest first; `since` and `until` are of their start."""
     found = app.catalogue.studies(asked.wanted(), window(NEWEST_FIRST, "di", asked))
-    return Page[StudyItem](
-        items=[study_item(each) for each in found.items], next_cursor=cursor_of(NEWEST_FIRST, found.mark)
-    )
+    items = [study_item(each) for each in found.items]
+    return sent(Page[StudyItem](items=items, next_cursor=cursor_of(NEWEST_FIRST, found.mark)))
 
 
 @router.post(
@@ -103,7 +102,7 @@ def read(app: App, study_id: StudyId) -> StudyAnswer:
     responses=problems("not-found"),
     summary="What a study decided, and what came of it",
 )
-def journal(app: App, study_id: StudyId, asked: Annotated[Paged, Query()]) -> Page[ProgressAnswer]:
+def journal(app: App, study_id: StudyId, asked: Annotated[Paged, Query()]) -> Response:
     """Return a study's journal in order: every decision and outcome with its reason."""
     known = app.catalogue.study_id(study_id)
     name = f"journal of {known}"
@@ -112,9 +111,8 @@ def journal(app: App, study_id: StudyId, asked: Annotated[Paged, Query()]) -> Pa
     found = app.catalogue.progress(known, after, here.limit + 1)
     shown = found[: here.limit]
     mark = (shown[-1].sequence,) if len(found) > len(shown) else None
-    return Page[ProgressAnswer](
-        items=[progress_answer(each) for each in shown], next_cursor=cursor_of(name, mark)
-    )
+    items = [progress_answer(each) for each in shown]
+    return sent(Page[ProgressAnswer](items=items, next_cursor=cursor_of(name, mark)))
 
 
 @router.post(

@@ -20,7 +20,7 @@ from api.schemas.targets import (
     connection_answer,
     target_answer,
 )
-from api.schemas.wire import Page
+from api.schemas.wire import Page, sent
 from autotuner.addresses import AllowList, check_addresses
 from autotuner.bootstrap import Application
 from autotuner.domain.registration import Registration, Wanted
@@ -38,12 +38,11 @@ BY_NAME = "targets by name"
 
 
 @router.get("", response_model=Page[TargetAnswer], summary="Targets by name")
-def list_targets(app: App, asked: Annotated[TargetsAsked, Query()]) -> Page[TargetAnswer]:
+def list_targets(app: App, asked: Annotated[TargetsAsked, Query()]) -> Response:
     """Return targets with the budgets that are in force, by name."""
     found = app.catalogue.targets(window(BY_NAME, "s", asked), retired=asked.retired)
-    return Page[TargetAnswer](
-        items=[target_answer(each) for each in found.items], next_cursor=cursor_of(BY_NAME, found.mark)
-    )
+    items = [target_answer(each) for each in found.items]
+    return sent(Page[TargetAnswer](items=items, next_cursor=cursor_of(BY_NAME, found.mark)))
 
 
 @router.post(

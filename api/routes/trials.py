@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from api.dependencies import App
@@ -16,8 +17,8 @@ from api.paging import cursor_of, window
 from api.parameters import StudyId, TrialNumber
 from api.schemas.questions import Sorted, TrialsAsked, TrialsOf
 from api.schemas.studies import TrialAnswer, TrialItem, trial_answer, trial_item
-from api.schemas.wire import Page
-from autotuner.catalogue import Catalogue, TrialFilter, TrialOrder, TrialSort, TrialSummary, Window
+from api.schemas.wire import Page, sent
+from autotuner.catalogue import Catalogue, TrialFilter, TrialSort, TrialSummary
 
 router = APIRouter(prefix="/v1", tags=["Trials"])
 
@@ -48,18 +49,17 @@ CHUNK = 200
 """Lines that are sent at a time."""
 
 
-def _page(catalogue: Catalogue, wanted: TrialFilter, asked: Sorted) -> Page[TrialItem]:
+def _page(catalogue: Catalogue, wanted: TrialFilter, asked: Sorted) -> Response:
     order = asked.order()
     name = f"trials by {order.by}, {'descending' if order.descending else 'ascending'}"
     kinds = "dsi" if order.by is TrialSort.PROPOSED_AT else "fsi"
     found = catalogue.trials(wanted, order, window(name, kinds, asked))
-    return Page[TrialItem](
-        items=[trial_item(each) for each in found.items], next_cursor=cursor_of(name, found.mark)
-    )
+    items = [trial_item(each) for each in found.items]
+    return sent(Page[TrialItem](items=items, next_cursor=cursor_of(name, found.mark)))
 
 
 @router.get("/trials", response_model=Page[TrialItem], summary="Trials of all studies")
-def list_trials(app: App, asked: Annotated[TrialsAsked, Query()]) -> Page[TrialItem]:
+def list_trials(app: App, asked: Annotated[TrialsAsked, Query()]) -> Response:
     """Return trials of all studies, filtered and sorted."""
     return _page(app.catalogue, asked.wanted(), asked)
 
@@ -70,7 +70,7 @@ def list_trials(app: App, asked: Annotated[TrialsAsked, Query()]) -> Page[TrialI
     responses=problems("not-found"),
     summary="Trials of a study",
 )
-def list_of_study(app: App, study_id: StudyId, asked: Annotated[Sorted, Query()]) -> Page[TrialItem]:
+def list_of_study(app: App, study_id: StudyId, asked: Annotated[Sorted, Query()]) -> Response:
     """Return the trials of one study, newest first unless asked otherwise."""
     wanted = TrialFilter(study=app.catalogue.study_id(study_id))
     return _page(app.catalogue, wanted, asked)
@@ -117,8 +117,9 @@ def export_json_lines(app: App, asked: Annotated[TrialsOf, Query()]) -> Streamin
 
 def _all(catalogue: Catalogue, wanted: TrialFilter) -> Iterator[TrialSummary]:
     """Every trial; whether the store answers at all is known before the first line is sent."""
-    catalogue.trials(wanted, TrialOrder(), Window(1))
-    return catalogue.every_trial(wanted)
+    trials = iter(catalogue.every_trial(wanted))
+    first = next(trials, None)
+    return iter(()) if first is None else chain((first,), trials)
 
 
 def _stream(lines: Iterable[str], media_type: str, file_name: str) -> StreamingResponse:

@@ -20,7 +20,7 @@ from autotuner.domain.study import Phase, Study
 from autotuner.domain.target import Target
 from autotuner.errors import Conflict, InvalidInput, NotFound, Outdated, Refused
 from autotuner.ports import Grant, JournalEntry, RequestKey, StartedBefore, StudySummary
-from autotuner.records import to_record
+from autotuner.records import Written, to_record
 
 LATEST = "latest"
 """The name under which the newest study is found."""
@@ -215,7 +215,7 @@ def storable_entry(entry: JournalEntry) -> JournalEntry:
     return replace(
         entry,
         at=aware(entry.at),
-        observed=to_record(dict(entry.observed)),
+        observed=entry.observed if isinstance(entry.observed, Written) else to_record(dict(entry.observed)),
         action=None if entry.action is None else to_record(dict(entry.action)),
         reason=plain(entry.reason),
         actor=plain(entry.actor),

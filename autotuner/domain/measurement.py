@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from autotuner.domain.judgement import Counts
 from autotuner.errors import InvalidInput
@@ -201,6 +202,12 @@ def edges_around(edges_seconds: Sequence[float], ceiling_seconds: float) -> tupl
 
     Raises InvalidInput when the histogram has no finite edge on one of the two sides: then nothing can be judged.
     """
+    return _edges_around(tuple(edges_seconds), ceiling_seconds)
+
+
+@lru_cache(maxsize=1024)
+def _edges_around(edges_seconds: tuple[float, ...], ceiling_seconds: float) -> tuple[int, int]:
+    """The same; every look asks for it several times, and a gateway's edges stay what they are."""
     exact = [i for i, e in enumerate(edges_seconds) if math.isclose(e, ceiling_seconds, rel_tol=1e-6)]
     if exact:
         return exact[0], exact[0]

@@ -25,6 +25,10 @@ Counts may be fractions: over-dispersed counts are divided by φ before they com
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -42,6 +46,11 @@ ABOVE_SHAPE = 1.0
 ABOVE_WEIGHT = 0.2
 """Bets on shares above c: Beta(1, 0.2/c), about 5·c beyond it on average: a small multiple of what is allowed is the
 usual way of being wrong, and the first bad request alone is worth no more than a factor of about six."""
+
+LEAST_LOG_MASS = -600.0
+"""The log of the least mass that is believed: below it digits are lost, and the value comes from the edge."""
+
+AMPLE_MASS = math.exp(LEAST_LOG_MASS + 1.0)
 
 
 def log_e_below(bad: ArrayLike, total: ArrayLike, boundary: float) -> Floats:
@@ -64,15 +73,44 @@ def log_e_above(bad: ArrayLike, total: ArrayLike, boundary: float) -> Floats:
 def _log_mixture(bad: ArrayLike, total: ArrayLike, boundary: float, *, below: bool) -> Floats:
     k = np.asarray(bad, dtype=np.float64)
     good = np.asarray(total, dtype=np.float64) - k
+    bet = _bet(boundary, below)
+    a, b = bet.shape + k, bet.weight + good
+    mass = bet.side(a, b, boundary)
+    if (
+        mass.ndim == 0 and mass > AMPLE_MASS
+    ):  # a verdict asks for one value, and hardly ever for one so far out
+        return np.asarray(_exact(bet, (k, good), (a, b), np.log(mass)) - bet.log_prior)
+    with np.errstate(divide="ignore"):  # a mass that underflows is replaced below
+        log_mass = np.log(mass)
+    exact = _exact(bet, (k, good), (a, b), log_mass)
+    edge = _log_edge(a, b, boundary, (bet.shape, bet.weight))
+    return np.asarray(np.where(log_mass > LEAST_LOG_MASS, exact, edge) - bet.log_prior)
+
+
+def _exact(bet: _Bet, counts: tuple[Floats, Floats], beta: tuple[Floats, Floats], log_mass: Floats) -> Floats:
+    return np.asarray(
+        special.betaln(*beta) + log_mass - counts[0] * bet.log_boundary - counts[1] * bet.log_rest
+    )
+
+
+@dataclass(frozen=True)
+class _Bet:
+    """What depends on the boundary alone. side: gives the mass on the side that is bet on."""
+
+    side: Callable[..., Floats]
+    shape: float
+    weight: float
+    log_prior: float
+    log_boundary: float
+    log_rest: float
+
+
+@lru_cache(maxsize=256)
+def _bet(boundary: float, below: bool) -> _Bet:
     a, b = (BELOW_SHAPE, BELOW_WEIGHT / boundary) if below else (ABOVE_SHAPE, ABOVE_WEIGHT / boundary)
     side = special.betainc if below else special.betaincc
     log_prior = special.betaln(a, b) + np.log(side(a, b, boundary))
-    with np.errstate(divide="ignore"):  # a mass that underflows is replaced below
-        log_mass = np.log(side(a + k, b + good, boundary))
-    exact = special.betaln(a + k, b + good) + log_mass - k * np.log(boundary) - good * np.log1p(-boundary)
-    return np.asarray(
-        np.where(log_mass > -600.0, exact, _log_edge(a + k, b + good, boundary, (a, b))) - log_prior
-    )
+    return _Bet(side, a, b, log_prior, np.log(boundary), np.log1p(-boundary))
 
 
 def _log_edge(shape: Floats, weight: Floats, boundary: float, prior: tuple[float, float]) -> Floats:

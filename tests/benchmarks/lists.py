@@ -1,27 +1,28 @@
 """How long lists take over REST, on a million trials of two thousand studies and with twenty clients at once.
 
 The service runs in a process of its own, PostgreSQL in others, and the clients here, each with one question under way
-at any time; so the figures are of a machine that does all of it. `AUTOTUNER_TEST_DATABASE_URL` names the server of the
+at any time; so the figures are of a machine that does all of it. Clients speak plain HTTP/1.1 over sockets: a client
+library would cost this machine as much as the service does. `AUTOTUNER_TEST_DATABASE_URL` names the server of the
 database; without it one is started.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
-
-import httpx
+from urllib.parse import urlsplit
 
 from autotuner.access import Wanted, issue_token
 from autotuner.adapters.clock import SystemClock
@@ -29,7 +30,7 @@ from autotuner.adapters.postgres import PostgresTokens, open_engine
 from autotuner.domain.access import Scope
 from tests.benchmarks.throughput import a_database
 from tests.benchmarks.verdict import Row
-from tests.history import record_history
+from tests.history import RICH, record_history
 
 STUDIES, TRIALS_EACH = 2_000, 500
 CLIENTS = 20
@@ -38,26 +39,67 @@ ROUNDS = 10
 
 MEDIAN_SECONDS, P99_SECONDS = 0.100, 0.250
 
-EXPORTS = ("/v1/trials.csv",)
+EXPORTS = ("/v1/trials.csv", "/v1/trials.csv?target=target-7", "/v1/trials.jsonl")
 """Of these the first byte counts; nobody waits here for the last."""
 
 QUESTIONS = (
+    "/v1/targets",
+    "/v1/targets/target-7",
+    "/v1/targets/target-7/slo-budget/versions",
     "/v1/trials",
+    "/v1/trials?descending=false",
     "/v1/trials?sort=capacity_per_second",
+    "/v1/trials?sort=harm_requests",
     "/v1/trials?target=target-7&verdict=reject",
+    "/v1/trials?target=target-7&sort=capacity_per_second",
     "/v1/trials?verdict=void&instances_min=4",
     "/v1/trials?delay_max=1000&preferred=4,8&since=2026-02-01T00:00:00Z",
-    "/v1/studies/study-50/trials?sort=harm_requests",
+    "/v1/trials?max_batch_size_min=64",
+    "/v1/trials?study=study-50&kind=candidate&state=judged",
+    f"/v1/studies/{RICH[0]}/trials?sort=harm_requests",
+    f"/v1/studies/{RICH[0]}/trials/250",
+    f"/v1/studies/{RICH[0]}",
+    f"/v1/studies/{RICH[0]}/journal",
+    f"/v1/studies/{RICH[0]}/promotion",
     *EXPORTS,
+    "/v1/studies",
     "/v1/studies?target=target-7",
+    "/v1/studies?outcome=promoted&since=2026-02-01T00:00:00Z",
+    "/v1/studies?phase=search",
+    "/v1/promotions",
+    "/v1/promotions?waiting=false",
+    "/v1/schedules",
+    "/v1/nights",
+    "/v1/nights?target=target-7",
+    "/v1/standing",
+    "/v1/audit",
     "/v1/audit?actor=actor-7",
+    "/v1/audit?action=budget_loosened",
+    "/v1/audit?subject=study-50",
     "/v1/audit?until=2026-03-01T00:00:00Z",
 )
 
 
+@dataclass
+class Found:
+    """What a run came to: of each question the seconds each answer took.
+
+    seconds: how long the run took; processor_seconds: of the service in it.
+    """
+
+    answers: dict[str, list[float]] = field(default_factory=lambda: {each: [] for each in QUESTIONS})
+    seconds: float = 0.0
+    processor_seconds: float = 0.0
+
+    @property
+    def number(self) -> int:
+        """How many questions were answered."""
+        return sum(map(len, self.answers.values()))
+
+
 @contextmanager
-def served(url: str) -> Iterator[httpx.URL]:
-    """The address of `autotuner serve` in a process of its own, over the database at `url`."""
+def served(url: str) -> Iterator[tuple[str, int]]:
+    """The address and the process of `autotuner serve` over the database at `url`."""
     environment = {
         **os.environ,
         "AUTOTUNER_DATABASE_URL": url,
@@ -69,48 +111,87 @@ def served(url: str) -> Iterator[httpx.URL]:
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:
         try:
             assert running.stderr is not None
-            address = httpx.URL(json.loads(running.stderr.readline())["address"])
+            address = json.loads(running.stderr.readline())["address"]
             threading.Thread(target=running.stderr.read, daemon=True).start()
-            yield address
+            yield address, running.pid
         finally:
             running.terminate()
             running.wait(30)
 
 
-def measured(url: str, rounds: int) -> dict[str, list[float]]:
-    """Ask every question with every client and return the seconds to the first byte of each answer."""
+def measured(url: str, rounds: int) -> Found:
+    """Ask every question with every client and return how long each answer took."""
     engine = open_engine(url)
     wanted = Wanted("bench", (Scope.VIEWER,), timedelta(days=1))
     _, secret = issue_token(PostgresTokens(engine), SystemClock(), wanted, "bench")
     engine.dispose()
-    found: dict[str, list[float]] = {question: [] for question in QUESTIONS}
-    with served(url) as address:
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            asking = [
-                pool.submit(_ask_all, address, secret, rounds, shift, found) for shift in range(CLIENTS)
-            ]
-        for client in asking:
-            client.result()
+    found = Found()
+    with served(url) as (address, process):
+        place = urlsplit(address)
+        assert place.hostname is not None
+        assert place.port is not None
+        clients = [Client(place.hostname, place.port, secret) for _ in range(CLIENTS)]
+        asyncio.run(_ask_all(clients[:1], 1, Found()))  # nobody's first question waits for imports
+        spent, began = _processor_seconds(process), time.perf_counter()
+        asyncio.run(_ask_all(clients, rounds, found))
+        found.seconds = time.perf_counter() - began
+        found.processor_seconds = _processor_seconds(process) - spent
     return found
 
 
-def _ask_all(address: httpx.URL, secret: str, rounds: int, shift: int, found: dict[str, list[float]]) -> None:
-    """One client: every question in turn, beginning at a place of its own."""
-    with httpx.Client(base_url=address, headers={"Authorization": f"Bearer {secret}"}, timeout=60) as client:
+async def _ask_all(clients: list[Client], rounds: int, found: Found) -> None:
+    await asyncio.gather(*(each.ask_all(rounds, shift, found) for shift, each in enumerate(clients)))
+
+
+class Client:
+    """One client with one question under way at any time, over a connection that is kept."""
+
+    def __init__(self, host: str, port: int, secret: str) -> None:
+        self._host, self._port = host, port
+        self._headers = f"Host: {host}\r\nAuthorization: Bearer {secret}\r\n"
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask_all(self, rounds: int, shift: int, found: Found) -> None:
+        """Ask every question in turn, beginning at a place of its own."""
         for number in range(rounds * len(QUESTIONS)):
             question = QUESTIONS[(number + shift) % len(QUESTIONS)]
-            began = time.perf_counter()
-            with client.stream("GET", question) as answer:
-                answer.raise_for_status()
-                chunks = answer.iter_raw()
-                next(chunks)
-                found[question].append(time.perf_counter() - began)
-                if question not in EXPORTS:
-                    deque(chunks, maxlen=0)
+            found.answers[question].append(await self._ask(question))
+        await self._leave()
+
+    async def _ask(self, question: str) -> float:
+        """Ask a question and return the seconds until it was answered; of an export, until it began."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self._host, self._port)
+        reader, writer = self._streams
+        began = time.perf_counter()
+        writer.write(f"GET {question} HTTP/1.1\r\n{self._headers}\r\n".encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+        if not head.startswith("http/1.1 200"):
+            raise RuntimeError(f"{question} was answered with {head.splitlines()[0]}")
+        if question in EXPORTS:
+            await reader.readexactly(1)
+            seconds = time.perf_counter() - began
+            await self._leave()
+            return seconds
+        length = next(line for line in head.splitlines() if line.startswith("content-length:"))
+        await reader.readexactly(int(length.partition(":")[2]))
+        return time.perf_counter() - began
+
+    async def _leave(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            await self._streams[1].wait_closed()
+            self._streams = None
 
 
-def _rows(found: dict[str, list[float]]) -> Iterator[Row]:
-    for question, seconds in found.items():
+def _processor_seconds(process: int) -> float:
+    """Processor time that a process has used, user and system (proc_pid_stat(5), fields 14 and 15)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _rows(found: Found) -> Iterator[Row]:
+    for question, seconds in found.answers.items():
         known = sorted(seconds)
         median, p99 = known[len(known) // 2], known[int(0.99 * len(known))]
         yield Row(
@@ -119,6 +200,9 @@ def _rows(found: dict[str, list[float]]) -> Iterator[Row]:
             f"{median * 1e3:.0f} / {p99 * 1e3:.0f} ms",
             median <= MEDIAN_SECONDS and p99 <= P99_SECONDS,
         )
+    yield Row("answers a second", "", f"{found.number / found.seconds:.0f}", None)
+    each = found.processor_seconds / found.number
+    yield Row("processor time of the service for an answer", "", f"{each * 1e3:.1f} ms", None)
 
 
 def rows() -> Iterator[Row]:

@@ -3,20 +3,84 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
+import math
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from autotuner import records
+from autotuner.domain.calendar import Clearance
+from autotuner.domain.measurement import BatchTiming, Sample
+from autotuner.domain.observation import Observation
 from autotuner.domain.study import Step, Study, StudyPlan, TrialKind, Wish
-from autotuner.records import from_record, head_text, only_looked, study_text, to_record, window_text
-from tests.builders import a_plan, a_study
+from autotuner.records import (
+    Written,
+    digest,
+    digest_after,
+    from_record,
+    head_text,
+    observed_record,
+    only_looked,
+    study_text,
+    to_record,
+    window_text,
+)
+from tests.builders import a_plan, a_sample, a_study, changed
+from tests.builders import at as instant
 from tests.closed_loop.endings import a_loop, at
 from tests.studies import INCREMENTS, a_step
 
 
-def written_whole(study: Study) -> str:
-    return json.dumps(to_record(study), sort_keys=True, separators=(",", ":"))
+def written_whole(value: object) -> str:
+    return json.dumps(to_record(value), sort_keys=True, separators=(",", ":"))
+
+
+def with_server(sample: Sample, **changes: object) -> Sample:
+    """The sample with other counters of its canary."""
+    return replace(sample, servers={**sample.servers, "canary": changed(sample.servers["canary"], **changes)})
+
+
+SAMPLES = {
+    "plain": a_sample(3),
+    "with faults": a_sample(3, faults={"canary": "no “answer”\x00"}),
+    "nothing read": Sample(instant(3), (), {}, {}),
+    "whole seconds": with_server(a_sample(3), queue_seconds=7, memory_used_bytes=8),
+    "counted by": with_server(a_sample(3), counted_by="envoy-1 0"),
+    "batches": with_server(a_sample(3), batches=(BatchTiming(1, 3, 1), BatchTiming(4, 5, 0.1 + 0.2))),
+    "not a number": with_server(a_sample(3), infer_seconds=math.nan, memory_total_bytes=math.inf),
+}
+
+
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+def test_an_observation_is_written_as_the_converter_writes_it(sample: Sample) -> None:
+    bare = Observation(instant(4), sample=sample)
+    full = Observation(
+        instant(4),
+        Wish.PAUSE,
+        sample,
+        {"canary": 7},
+        {"canary": "0af"},
+        {"canary": '{"name": "ü"}'},
+        {"gateway": "no answer"},
+        Clearance("frozen", "frozen"),
+    )
+
+    assert [observed_record(seen).text for seen in (bare, full)] == [
+        written_whole(bare),
+        written_whole(full),
+    ]
+
+
+def test_a_written_record_is_the_record() -> None:
+    seen = Observation(instant(4), sample=a_sample(3), weights={"canary": 7})
+    record = observed_record(seen)
+
+    assert record == Written(written_whole(seen))
+    assert (len(record), dict(record)) == (8, json.loads(written_whole(seen)))
+    assert from_record(Observation, dict(record)) == seen
 
 
 def test_the_text_is_that_of_the_whole_record_at_every_step_of_a_study() -> None:
@@ -28,6 +92,21 @@ def test_the_text_is_that_of_the_whole_record_at_every_step_of_a_study() -> None
 
     assert len(seen) > 100
     assert [study.id for study in seen if study_text(study) != written_whole(study)] == []
+
+
+def test_the_digest_of_what_a_look_leads_to_is_that_of_the_whole_record() -> None:
+    loop = a_loop()
+    loop.run(until=at(TrialKind.PRODUCTION))
+    ended, looks = False, 0
+    while not ended:
+        before = loop.controller._seen[loop.study_id].study
+        ended = loop.tick().ended
+        after = loop.controller._seen[loop.study_id].study if not ended else loop.study
+        looks += only_looked(before, after)
+        whole = hashlib.sha256(written_whole(after).encode()).hexdigest()
+        assert (digest_after(before, after), digest(after)) == (whole, whole)
+
+    assert looks > 50
 
 
 def test_head_and_window_together_are_the_study() -> None:

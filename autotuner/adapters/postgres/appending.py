@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import JSON, Connection, Engine, Text, bindparam, cast, func, select, text, update
+from sqlalchemy import JSON, Connection, Engine, Table, Text, bindparam, cast, func, select, text, update
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from autotuner.adapters.postgres.audit_log import add_lines
 from autotuner.adapters.postgres.engine import transaction
 from autotuner.adapters.postgres.outbox import add_notices
-from autotuner.adapters.postgres.projections import changed_steps, changed_trials
+from autotuner.adapters.postgres.projections import Row, changed_steps, changed_trials
 from autotuner.adapters.postgres.tables import leases, ledger, steps, studies, trials
 from autotuner.bookkeeping.audit import AuditLine, step_lines
 from autotuner.bookkeeping.rules import check_grant, check_sequence, plain
@@ -29,7 +29,7 @@ from autotuner.domain.notices import Notice, notices_of
 from autotuner.domain.study import Study
 from autotuner.errors import AutotunerError, NotFound, Unavailable
 from autotuner.ports import Grant, JournalEntry
-from autotuner.records import head_text, only_looked, to_record, window_text
+from autotuner.records import Written, head_text, only_looked, to_record, window_text
 
 MOST_TOGETHER = 128
 """So many entries at most in one transaction: its locks are short."""
@@ -46,10 +46,15 @@ class _Writing:
     head: dict[str, Any] | None = None
     """The columns of the study, None when nothing but the open window has changed."""
     window: str | None = None
+    trials: Sequence[Row] = ()
+    """Rows of the projection that are new or differ; so `steps`."""
+    steps: Sequence[Row] = ()
     lines: Sequence[AuditLine] = ()
     notices: Sequence[Notice] = ()
     written: bool = False
-    error: BaseException | None = field(default=None)
+    error: BaseException | None = None
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Held until the entry is settled, or until it is its thread's turn to commit."""
 
     @property
     def harmed(self) -> bool:
@@ -62,33 +67,48 @@ class _Writing:
 
 
 class Appending:
-    """Writes journal entries for all threads of a process."""
+    """Writes journal entries for all threads of a process: one commits at a time, and then gives the turn away."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._waiting: list[_Writing] = []
+        self._committing = False
         self._door = threading.Lock()
-        self._commit = threading.Lock()
 
     def append(self, before: Study, after: Study, entry: JournalEntry, grant: Grant) -> None:
         """Write one entry and the study it leads to, together with whatever else waits; see `ports.Store`."""
-        writing = _Writing(before, after, entry, grant)
-        writing.head = None if only_looked(before, after) else state_columns(after)
-        writing.window = window_text(after)
-        writing.lines = step_lines(before, after, entry)
-        writing.notices = notices_of(before, after, entry.at)
+        writing = _prepared(_Writing(before, after, entry, grant))
+        writing.turn.acquire()
         with self._door:
             self._waiting.append(writing)
-        with self._commit:
-            while not writing.settled:
-                self._write_waiting()
+            first, self._committing = not self._committing, True
+        if not first:
+            writing.turn.acquire()
+        if not writing.settled:
+            self._take_turn()
         if writing.error is not None:
             raise writing.error
 
-    def _write_waiting(self) -> None:
-        """Commit what waits. Whoever calls this is among the first that wait."""
+    def _take_turn(self) -> None:
+        """Commit what waits, tell those whose entries were among it, and let the first of the others go on.
+
+        Whoever calls this is the first that waits.
+        """
         with self._door:
             batch, self._waiting = self._waiting[:MOST_TOGETHER], self._waiting[MOST_TOGETHER:]
+        try:
+            self._write_or_say_why(batch)
+        finally:
+            with self._door:
+                self._committing = bool(self._waiting)
+                following = self._waiting[:1]
+            for each in batch:
+                each.error = each.error or (None if each.written else _interrupted())
+            for each in (*following, *batch):
+                if each.turn.locked():
+                    each.turn.release()
+
+    def _write_or_say_why(self, batch: Sequence[_Writing]) -> None:
         try:
             self._write(batch)
         except Unavailable as error:
@@ -116,6 +136,23 @@ class Appending:
                 _write_all(connection, good)
         for each in good:
             each.written = True
+
+
+def _prepared(writing: _Writing) -> _Writing:
+    """Return an entry with all that is to be written of it, so that whoever commits has only that to do."""
+    before, after, entry = writing.before, writing.after, writing.entry
+    writing.window = window_text(after)
+    if not only_looked(before, after):
+        writing.head = state_columns(after)
+        writing.trials, writing.steps = changed_trials(before, after), changed_steps(before, after)
+        writing.lines = step_lines(before, after, entry)
+        writing.notices = notices_of(before, after, entry.at)
+    return writing
+
+
+def _interrupted() -> Unavailable:
+    """What those are told whose entry was about to be written when the thread that did it was ended."""
+    return Unavailable("postgres", "the writing was interrupted")
 
 
 def _own(error: Unavailable) -> Unavailable:
@@ -198,19 +235,20 @@ def _write_all(connection: Connection, batch: Sequence[_Writing]) -> None:
     looks = [each for each in batch if each.head is None]
     if looks:
         connection.execute(LOOKS, _arrays([_look_row(each) for each in looks]))
-    _update(connection, HARM, [_harm_values(each) for each in looks if each.harmed])
+    harmed = [_harm_row(each) for each in looks if each.harmed]
+    if harmed:
+        connection.execute(HARM, _arrays(harmed))
+    _execute(connection, STEP, [_step_values(each, each.head) for each in batch if each.head is not None])
+    _execute(connection, TRIALS, [row for each in batch for row in each.trials])
+    _execute(connection, STEPS, [row for each in batch for row in each.steps])
     for each in batch:
         if each.head is not None:
-            _update(connection, STEP, [_look_values(each) | _named(each.head)])
-            _write_projections(connection, each)
+            _write_ledger(connection, each)
     add_notices(connection, (notice for each in batch for notice in each.notices))
     add_lines(connection, (line for each in batch for line in each.lines))
 
 
-def _write_projections(connection: Connection, writing: _Writing) -> None:
-    for table, changed in ((trials, changed_trials), (steps, changed_steps)):
-        for row in changed(writing.before, writing.after):
-            connection.execute(upsert(table, row))
+def _write_ledger(connection: Connection, writing: _Writing) -> None:
     line = ledger_line(writing.after) if writing.before.outcome is None else None
     if line is not None:
         row = {"study_id": line.study_id, "target": line.target, "promoted_at": line.promoted_at}
@@ -218,9 +256,9 @@ def _write_projections(connection: Connection, writing: _Writing) -> None:
         connection.execute(ledger.insert().values({**row, **worth}))
 
 
-def _update(connection: Connection, statement: Any, values: Sequence[Mapping[str, Any]]) -> None:
-    if values:
-        connection.execute(statement, values)
+def _execute(connection: Connection, statement: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        connection.execute(statement, rows)
 
 
 def _json(name: str) -> Any:
@@ -228,12 +266,27 @@ def _json(name: str) -> Any:
     return cast(bindparam(name, type_=Text), JSON)
 
 
-HARM = (
-    update(trials)
-    .where(trials.c.study_id == bindparam("study"), trials.c.number == bindparam("trial"))
-    .values(harm_requests=bindparam("to_harm"))
+HARM = text(
+    """
+    UPDATE trials SET harm_requests = given.harm_requests
+    FROM unnest(
+        CAST(:study_id AS text[]), CAST(:number AS integer[]), CAST(:harm_requests AS double precision[])
+    ) AS given(study_id, number, harm_requests)
+    WHERE trials.study_id = given.study_id AND trials.number = given.number
+    """
 )
 """What a look may change of the projection of its trial."""
+
+
+def _upsert(table: Table) -> Any:
+    """Return the statement that writes rows of a projection, new or changed."""
+    keys = [column.name for column in table.primary_key]
+    new = insert(table)
+    rest = {column.name: new.excluded[column.name] for column in table.c if column.name not in keys}
+    return new.on_conflict_do_update(index_elements=keys, set_=rest)
+
+
+TRIALS, STEPS = _upsert(trials), _upsert(steps)
 
 HEAD = ("phase", "outcome", "reason", "ended_at")
 
@@ -262,21 +315,18 @@ def _look_row(writing: _Writing) -> dict[str, Any]:
     }
 
 
-def _look_values(writing: _Writing) -> dict[str, Any]:
+def _harm_row(writing: _Writing) -> dict[str, Any]:
+    trial = writing.after.trials[-1]
+    return {"study_id": writing.after.id, "number": trial.number, "harm_requests": trial.harm_requests}
+
+
+def _step_values(writing: _Writing, head: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "study": writing.after.id,
         "to_sequence": writing.entry.sequence,
         "to_window": writing.window,
+        **{f"to_{name}": value for name, value in head.items()},
     }
-
-
-def _harm_values(writing: _Writing) -> dict[str, Any]:
-    trial = writing.after.trials[-1]
-    return {"study": writing.after.id, "trial": trial.number, "to_harm": trial.harm_requests}
-
-
-def _named(columns: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"to_{name}": value for name, value in columns.items()}
 
 
 def state_columns(study: Study) -> dict[str, Any]:
@@ -306,14 +356,7 @@ def _entry_row(writing: _Writing) -> dict[str, Any]:
 
 
 def _json_text(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, allow_nan=False)
-
-
-def upsert(table: Any, row: Any) -> Any:
-    """Return the statement that writes a row of a projection, new or changed."""
-    keys = [column.name for column in table.primary_key]
-    values = {name: value for name, value in row.items() if name not in keys}
-    return insert(table).values(row).on_conflict_do_update(index_elements=keys, set_=values)
+    return value.text if isinstance(value, Written) else json.dumps(value, allow_nan=False)
 
 
 def whole(record: dict[str, Any], window: Mapping[str, Any] | None) -> dict[str, Any]:

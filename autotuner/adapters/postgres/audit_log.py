@@ -25,21 +25,24 @@ def add_lines(connection: Connection, lines: Iterable[AuditLine]) -> None:
     connection.execute(select(func.pg_advisory_xact_lock(LOCK_KEY)))
     newest = select(audit.c.hash).order_by(audit.c.number.desc()).limit(1)
     previous = connection.scalar(newest) or FIRST_HASH
+    rows = []
     for line in pending:
-        hashed = line.hash_after(previous)
-        connection.execute(
-            audit.insert().values(
-                at=line.at,
-                actor=line.actor,
-                action=line.action.value,
-                subject=line.subject,
-                reason=line.reason,
-                details=line.details,
-                previous_hash=previous,
-                hash=hashed,
-            )
-        )
-        previous = hashed
+        rows.append(_row(line, previous))
+        previous = rows[-1]["hash"]
+    connection.execute(audit.insert(), rows)
+
+
+def _row(line: AuditLine, previous_hash: str) -> dict[str, Any]:
+    return {
+        "at": line.at,
+        "actor": line.actor,
+        "action": line.action.value,
+        "subject": line.subject,
+        "reason": line.reason,
+        "details": line.details,
+        "previous_hash": previous_hash,
+        "hash": line.hash_after(previous_hash),
+    }
 
 
 def newest_records(connection: Connection, limit: int, subject: str | None) -> Sequence[AuditRecord]:

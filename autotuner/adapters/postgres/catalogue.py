@@ -21,7 +21,7 @@ from sqlalchemy import (
     tuple_,
 )
 
-from autotuner.adapters.postgres.engine import transaction
+from autotuner.adapters.postgres.engine import reading
 from autotuner.adapters.postgres.registry import budget_of, registration_of
 from autotuner.adapters.postgres.tables import (
     audit,
@@ -64,7 +64,10 @@ from autotuner.records import from_record
 T = TypeVar("T")
 
 BATCH = 1_000
-"""Trials read in one transaction by whoever wants all: nobody's slow connection keeps one open."""
+"""Trials read at once by whoever wants all: nobody's slow connection keeps a transaction open."""
+
+FIRST_BATCH = 200
+"""The same, to begin with: whoever wants all sees the first of them soon."""
 
 CAPACITY_KEY = func.coalesce(trials.c.capacity_per_second, 0.0)
 """A trial without a capacity sorts as having none; an index is on exactly this expression."""
@@ -75,7 +78,12 @@ SORT_KEYS: dict[TrialSort, ColumnElement[Any]] = {
     TrialSort.HARM: trials.c.harm_requests,
 }
 OLDEST_FIRST = TrialOrder(TrialSort.PROPOSED_AT, descending=False)
-TRIED = select(func.count()).where(trials.c.study_id == studies.c.id).scalar_subquery()
+TRIED = (
+    select(func.coalesce(func.max(trials.c.number) + 1, 0))
+    .where(trials.c.study_id == studies.c.id)
+    .scalar_subquery()
+)
+"""How many trials a study has: they are numbered from 0 without gaps, and the last is found without reading all."""
 SUMMARY = (
     studies.c.id,
     studies.c.target,
@@ -101,7 +109,7 @@ class PostgresCatalogue:
             chosen = chosen.where(
                 targets.c.retired_at.is_not(None) if retired else targets.c.retired_at.is_(None)
             )
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             rows, mark = _rows(connection, chosen, (targets.c.name,), window)
             found = _budgets_in_force(connection, [row.name for row in rows])
         return Page(tuple(registration_of(row, found[row.name]) for row in rows), mark)
@@ -110,13 +118,13 @@ class PostgresCatalogue:
         """Return studies, newest first."""
         query = select(*SUMMARY, studies.c.ordinal).where(*_study_conditions(wanted))
         keys = (studies.c.created_at, studies.c.ordinal)
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             rows, mark = _rows(connection, query, keys, window, descending=True)
         return Page(tuple(_summary(row) for row in rows), mark)
 
     def glances(self, targets: Sequence[str]) -> Mapping[str, Glance]:
         """Return targets at a glance; see `catalogue.Catalogue`."""
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             newest = connection.execute(_newest_studies(targets)).all()
             wanted = trials.c.study_id.in_([row.id for row in newest])
             telling = connection.execute(select(trials).where(wanted, _TELLS_PRODUCTION)).all()
@@ -129,7 +137,7 @@ class PostgresCatalogue:
 
     def study_id(self, name: str) -> str:
         """Return the id of a study; see `catalogue.Catalogue`."""
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             found: str | None = connection.scalar(_one_study(select(studies.c.id), name))
         if found is None:
             raise NotFound("study", name)
@@ -163,7 +171,7 @@ class PostgresCatalogue:
             ).select_from(studies.join(told, true())),
             study_id,
         )
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
             raise NotFound("study", study_id)
@@ -174,15 +182,15 @@ class PostgresCatalogue:
         key = SORT_KEYS[order.by]
         query = select(trials, key.label("sort_key")).where(*_trial_conditions(wanted))
         keys = (key, trials.c.study_id, trials.c.number)
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             rows, mark = _rows(
                 connection, query, keys, window, descending=order.descending, key_of=_trial_mark
             )
         return Page(tuple(_trial(row) for row in rows), mark)
 
     def every_trial(self, wanted: TrialFilter) -> Iterator[TrialSummary]:
-        """Yield every trial there is, oldest first, a batch a transaction."""
-        window: Window | None = Window(BATCH)
+        """Yield every trial there is, oldest first, a batch a statement."""
+        window: Window | None = Window(FIRST_BATCH)
         while window is not None:
             page = self.trials(wanted, OLDEST_FIRST, window)
             yield from page.items
@@ -199,7 +207,7 @@ class PostgresCatalogue:
             ),
             study_id,
         )
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             found = connection.execute(query).one_or_none()
             if found is None:
                 raise NotFound("study", study_id)
@@ -221,7 +229,7 @@ class PostgresCatalogue:
             .select_from(ledger.outerjoin(back, undone))
             .where(*_equal((c.target, target)))
         )
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             rows, mark = _rows(connection, query, (c.promoted_at, c.study_id), window, descending=True)
         return Page(tuple(_ledger_line(row) for row in rows), mark)
 
@@ -234,7 +242,7 @@ class PostgresCatalogue:
             .order_by(c.sequence)
             .limit(limit)
         )
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             if connection.scalar(select(studies.c.id).where(studies.c.id == study_id)) is None:
                 raise NotFound("study", study_id)
             return tuple(Progress(**row._mapping) for row in connection.execute(query))
@@ -246,7 +254,7 @@ class PostgresCatalogue:
             *_equal((c.actor, wanted.actor), (c.action, wanted.action), (c.subject, wanted.subject)),
             *_within(c.at, wanted.at),
         )
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             rows, mark = _rows(connection, query, (c.at, c.number), window, descending=True)
         return Page(tuple(AuditRecord(**row._mapping) for row in rows), mark)
 

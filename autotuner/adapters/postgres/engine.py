@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 import psycopg.errors
-from sqlalchemy import Connection, Engine, create_engine, exc
+from psycopg.types.array import ListBinaryDumper
+from sqlalchemy import Connection, Engine, create_engine, event, exc
 from sqlalchemy.engine import URL, make_url
 
 from autotuner.errors import InvalidInput, Unavailable
@@ -53,7 +54,7 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
 
     Raises InvalidInput for a URL that is none. Call `dispose()` on it when done.
     """
-    return create_engine(
+    engine = create_engine(
         database_url(url),
         pool_size=pool_size,
         max_overflow=0,
@@ -64,6 +65,13 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
         json_serializer=partial(json.dumps, allow_nan=False),
         connect_args=connection_options(),
     )
+    event.listen(engine, "connect", _send_arrays_as_they_are)
+    return engine
+
+
+def _send_arrays_as_they_are(connection: psycopg.Connection[Any], _record: object) -> None:
+    """Let lists go out in binary: as text, each quote in each JSON text of a journal entry is escaped, in Python."""
+    connection.adapters.register_dumper(list, ListBinaryDumper)
 
 
 def connection_options() -> dict[str, Any]:
@@ -99,6 +107,16 @@ def transaction(engine: Engine) -> Iterator[Connection]:
     """
     with translated(), engine.begin() as connection:
         yield connection
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """Give a connection for reading, each statement in a transaction of its own: no begin and no commit to wait for.
+
+    Raises Unavailable when the database does not answer.
+    """
+    with translated(), engine.connect() as connection:
+        yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
 @contextmanager

@@ -14,21 +14,30 @@ Row = Mapping[str, Any]
 
 
 def changed_trials(before: Study, after: Study) -> list[Row]:
-    """Return the rows of the trials that are new or differ."""
-    known = {trial.number: trial_row(before, trial) for trial in before.trials}
-    rows = [trial_row(after, trial) for trial in after.trials]
-    return [row for row in rows if known.get(row["number"]) != row]
+    """Return the rows of the trials that are new or differ. What is the same object is not looked into."""
+    known = {trial.number: trial for trial in before.trials}
+    same_rate = before.reference_rate_per_second == after.reference_rate_per_second
+    rows = []
+    for trial in after.trials:
+        was = known.get(trial.number)
+        if was is trial and same_rate:
+            continue
+        row = trial_row(after, trial)
+        if was is None or trial_row(before, was) != row:
+            rows.append(row)
+    return rows
 
 
 def changed_steps(before: Study, after: Study) -> list[Row]:
     """Return the rows of the steps that are new or differ."""
-    known = {(trial.number, place): step for trial in before.trials for place, step in enumerate(trial.steps)}
-    return [
-        step_row(after.id, trial.number, place, step)
-        for trial in after.trials
-        for place, step in enumerate(trial.steps)
-        if known.get((trial.number, place)) != step
-    ]
+    known = {trial.number: trial.steps for trial in before.trials}
+    rows = []
+    for trial in after.trials:
+        was = known.get(trial.number, ())
+        for place, step in enumerate(trial.steps):
+            if place >= len(was) or (was[place] is not step and was[place] != step):
+                rows.append(step_row(after.id, trial.number, place, step))
+    return rows
 
 
 def trial_row(study: Study, trial: Trial) -> Row:

@@ -103,4 +103,4 @@ class SimulatedWorld:
     @property
     def world(self) -> World:
         """The three doors as the controller takes them."""
-        return World(self.serving, self.route, self.metrics)
+        return World(self.serving, self.route, self.metrics, at_hand=True)

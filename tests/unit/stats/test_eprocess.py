@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -105,3 +106,18 @@ def test_evidence_stays_smooth_where_the_mass_underflows() -> None:
     steps = np.diff(log_e_below(bad, 400, BOUNDARY))
     assert np.all(steps < 0)
     assert all(abs(b - a) < 0.05 for a, b in pairwise(steps.tolist()))
+
+
+@pytest.mark.parametrize("log_e", [log_e_below, log_e_above])
+@pytest.mark.parametrize("boundary", [0.001, BOUNDARY, 0.5])
+def test_one_value_is_to_the_last_digit_what_it_is_among_many(
+    log_e: Callable[..., eprocess.Floats], boundary: float
+) -> None:
+    totals = np.array([0, 1, 12, 512, 1000.5, 60_000, 1e6])
+    bads = np.array([0, 1, 0.75, 14, 3, 59_999, 1e6])
+
+    many = log_e(bads, totals, boundary)
+
+    assert [
+        float(log_e(bad, total, boundary)) for bad, total in zip(bads, totals, strict=True)
+    ] == many.tolist()
