@@ -296,14 +296,14 @@ def _plain_text(values: object) -> str:
 
 
 COUNTERS = (GatewayCounters, ServerCounters, BatchTiming)
-DECIMAL_FIELDS = {
+DECIMAL_FIELDS: Mapping[type, tuple[str, ...]] = {
     kind: tuple(each.name for each in fields(kind) if str(each.type).startswith("float")) for kind in COUNTERS
 }
 
 
 def _counters(part: object) -> dict[str, Any]:
     """Return the fields of counters. Raises TypeError for anything else."""
-    names = DECIMAL_FIELDS.get(type(part))  # type: ignore[call-overload]
+    names = DECIMAL_FIELDS.get(type(part))
     if names is None:
         raise TypeError(f"{type(part).__name__} is no plain value")
     values = dict(vars(part))
@@ -336,7 +336,8 @@ def digest_after(before: Study, after: Study) -> str:
     _FRAMES.keep(after, frame)
     begun = frame.begun.copy()
     begun.update(f"{window_text(after)}{frame.rest}".encode())
-    return begun.hexdigest()
+    told: str = begun.hexdigest()
+    return told
 
 
 @dataclass(frozen=True)

@@ -438,7 +438,7 @@ def test_an_export_that_cannot_begin_is_a_problem_and_no_empty_file(
     def away(*_: object) -> None:
         raise Unavailable("postgres", "connection refused")
 
-    monkeypatch.setattr(rest.application.catalogue, "trials", away)
+    monkeypatch.setattr(rest.application.catalogue, "every_trial", away)
 
     assert rest.ask("GET", "/v1/trials.csv", Scope.VIEWER).status_code == 503
 
