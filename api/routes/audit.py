@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query
 
 from api.dependencies import App
+from api.lists import ListRoute
 from api.paging import cursor_of, window
 from api.schemas.audit import AuditItem, Verification, audit_item
 from api.schemas.questions import AuditAsked
-from api.schemas.wire import Page, sent
+from api.schemas.wire import Page
 from autotuner.errors import Unavailable
 
-router = APIRouter(prefix="/v1/audit", tags=["Audit"])
+router = APIRouter(prefix="/v1/audit", tags=["Audit"], route_class=ListRoute)
 
 NEWEST_FIRST = "audit"
 ONE_AT_A_TIME = threading.Lock()
@@ -22,11 +23,12 @@ ONE_AT_A_TIME = threading.Lock()
 
 
 @router.get("", response_model=Page[AuditItem], summary="The audit, newest first")
-def list_audit(app: App, asked: Annotated[AuditAsked, Query()]) -> Response:
+def list_audit(app: App, asked: Annotated[AuditAsked, Query()]) -> Page[AuditItem]:
     """Return what was done, newest first."""
     found = app.catalogue.audit(asked.wanted(), window(NEWEST_FIRST, "di", asked))
-    items = [audit_item(each) for each in found.items]
-    return sent(Page[AuditItem](items=items, next_cursor=cursor_of(NEWEST_FIRST, found.mark)))
+    return Page[AuditItem](
+        items=[audit_item(each) for each in found.items], next_cursor=cursor_of(NEWEST_FIRST, found.mark)
+    )
 
 
 @router.get("/verification", response_model=Verification, summary="Whether the audit's hash chain is whole")

@@ -8,17 +8,18 @@ from fastapi import APIRouter, Body, Query, Response
 
 from api.dependencies import App, Caller
 from api.description import problems
+from api.lists import ListRoute
 from api.paging import cursor_of, window
 from api.parameters import IfMatch, TargetName, etag, expected_mark
 from api.schemas.questions import Paged
 from api.schemas.targets import EXAMPLE_SLO, BudgetAnswer, BudgetVersion, budget_answer, budget_version
-from api.schemas.wire import Page, sent
+from api.schemas.wire import Page
 from autotuner.domain.slo import SloBudget
 from autotuner.errors import Outdated
 from autotuner.target_file import SloSection
 from autotuner.targets import Asked, set_budget
 
-router = APIRouter(prefix="/v1/targets/{name}/slo-budget", tags=["SLO budgets"])
+router = APIRouter(prefix="/v1/targets/{name}/slo-budget", tags=["SLO budgets"], route_class=ListRoute)
 
 ETAG: dict[str, Any] = {
     "ETag": {"description": "The version, for If-Match.", "schema": {"type": "string"}, "example": '"2"'}
@@ -67,7 +68,7 @@ def change_budget(
     responses=problems("not-found"),
     summary="Every version of the SLO budget",
 )
-def list_versions(app: App, name: TargetName, asked: Annotated[Paged, Query()]) -> Response:
+def list_versions(app: App, name: TargetName, asked: Annotated[Paged, Query()]) -> Page[BudgetVersion]:
     """Return versions, newest first, with who set them, when and why, and what they loosened."""
     known = app.store.budgets(name)
     here = window(f"{NEWEST_FIRST} of {name}", "i", asked)
@@ -75,7 +76,7 @@ def list_versions(app: App, name: TargetName, asked: Annotated[Paged, Query()]) 
     shown = numbers[: here.limit]
     items = [budget_version(known[n], known[n - 1] if n else None) for n in shown]
     mark = (known[shown[-1]].version,) if len(numbers) > len(shown) else None
-    return sent(Page[BudgetVersion](items=items, next_cursor=cursor_of(f"{NEWEST_FIRST} of {name}", mark)))
+    return Page[BudgetVersion](items=items, next_cursor=cursor_of(f"{NEWEST_FIRST} of {name}", mark))
 
 
 def _is_after(slo: SloBudget, mark: Any) -> bool:

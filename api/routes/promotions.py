@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, Query, Response
 
 from api.dependencies import App, Caller
 from api.description import problems
+from api.lists import ListRoute
 from api.paging import cursor_of, window
 from api.parameters import StudyId
 from api.routes.studies import AskBody
@@ -21,24 +22,25 @@ from api.schemas.promotions import (
 )
 from api.schemas.questions import LedgerAsked, PromotionsAsked
 from api.schemas.studies import PromotionAnswer, StudyItem, promotion_answer, study_item
-from api.schemas.wire import Page, sent
+from api.schemas.wire import Page
 from autotuner.bootstrap import Application
 from autotuner.domain.study import Wish
 from autotuner.operations import approve, ask
 from autotuner.promotions import proof_of, roll_back
 
-router = APIRouter(prefix="/v1", tags=["Promotions"])
+router = APIRouter(prefix="/v1", tags=["Promotions"], route_class=ListRoute)
 
 
 @router.get(
     "/promotions", response_model=Page[StudyItem], summary="Studies whose winner waits, or was promoted"
 )
-def list_promotions(app: App, asked: Annotated[PromotionsAsked, Query()]) -> Response:
+def list_promotions(app: App, asked: Annotated[PromotionsAsked, Query()]) -> Page[StudyItem]:
     """Return studies whose winner waits for an approver, or serves now; newest first."""
     name = f"promotions, {'waiting' if asked.waiting else 'made'}"
     found = app.catalogue.studies(asked.wanted(), window(name, "di", asked))
-    items = [study_item(each) for each in found.items]
-    return sent(Page[StudyItem](items=items, next_cursor=cursor_of(name, found.mark)))
+    return Page[StudyItem](
+        items=[study_item(each) for each in found.items], next_cursor=cursor_of(name, found.mark)
+    )
 
 
 @router.get(
@@ -123,11 +125,12 @@ def read_certificate(app: App, study_id: StudyId) -> CertificateAnswer:
 
 
 @router.get("/ledger", response_model=Page[LedgerItem], summary="What every promotion was worth")
-def list_ledger(app: App, asked: Annotated[LedgerAsked, Query()]) -> Response:
+def list_ledger(app: App, asked: Annotated[LedgerAsked, Query()]) -> Page[LedgerItem]:
     """Return promotions, newest first, each with capacity, compute time and cost before and after."""
     found = app.catalogue.ledger(asked.target, window("ledger", "ds", asked))
-    items = [ledger_item(each) for each in found.items]
-    return sent(Page[LedgerItem](items=items, next_cursor=cursor_of("ledger", found.mark)))
+    return Page[LedgerItem](
+        items=[ledger_item(each) for each in found.items], next_cursor=cursor_of("ledger", found.mark)
+    )
 
 
 def _answer(app: Application, study_id: str) -> PromotionAnswer:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Body, Path, Query, Response
 
 from api.dependencies import App, Caller
 from api.description import problems
+from api.lists import ListRoute
 from api.paging import cursor_of, window
 from api.parameters import IfMatch, TargetName, etag, expected_mark
 from api.schemas.questions import NightsAsked, Paged
@@ -28,7 +29,7 @@ from api.schemas.schedules import (
     schedule_answer,
 )
 from api.schemas.targets import Reason
-from api.schemas.wire import Page, sent
+from api.schemas.wire import Page
 from autotuner.bookkeeping.nightly import ANY_SCHEDULE, NO_SCHEDULE, schedule_mark
 from autotuner.bootstrap import Application
 from autotuner.domain.access import Identity, Said
@@ -36,7 +37,7 @@ from autotuner.domain.calendar import Freeze, Schedule
 from autotuner.errors import NotFound
 from autotuner.scheduler import check_comes, next_start
 
-router = APIRouter(prefix="/v1", tags=["Nightly tuning"])
+router = APIRouter(prefix="/v1", tags=["Nightly tuning"], route_class=ListRoute)
 
 BY_TARGET = "schedules by target"
 NIGHTS = "nights, newest first"
@@ -53,7 +54,7 @@ Number = Annotated[int, Path(ge=1, le=2**31 - 1, description="The freeze's numbe
 
 
 @router.get("/schedules", response_model=Page[ScheduleAnswer], summary="Schedules by target")
-def list_schedules(app: App, asked: Annotated[Paged, Query()]) -> Response:
+def list_schedules(app: App, asked: Annotated[Paged, Query()]) -> Page[ScheduleAnswer]:
     """Return schedules with their next nights, by target."""
     here = window(BY_TARGET, "s", asked)
     known = [
@@ -62,7 +63,7 @@ def list_schedules(app: App, asked: Annotated[Paged, Query()]) -> Response:
     shown = known[: here.limit]
     mark = (shown[-1].target,) if len(known) > len(shown) else None
     items = [_answer(app, each) for each in shown]
-    return sent(Page[ScheduleAnswer](items=items, next_cursor=cursor_of(BY_TARGET, mark)))
+    return Page[ScheduleAnswer](items=items, next_cursor=cursor_of(BY_TARGET, mark))
 
 
 @router.get(
@@ -174,14 +175,15 @@ def release_line(app: App, caller: Caller, asked: Reason) -> LineAnswer:
 
 
 @router.get("/nights", response_model=Page[NightAnswer], summary="What became of past nights, newest first")
-def list_nights(app: App, asked: Annotated[NightsAsked, Query()]) -> Response:
+def list_nights(app: App, asked: Annotated[NightsAsked, Query()]) -> Page[NightAnswer]:
     """Return nights that were started or missed."""
     here = window(NIGHTS, "ds", asked)
     found = app.nights.nights(asked.target, here.limit + 1, here.after)  # type: ignore[arg-type]
     shown = found[: here.limit]
     mark = (shown[-1].night.due_at, shown[-1].night.target) if len(found) > len(shown) else None
-    items = [night_answer(each) for each in shown]
-    return sent(Page[NightAnswer](items=items, next_cursor=cursor_of(NIGHTS, mark)))
+    return Page[NightAnswer](
+        items=[night_answer(each) for each in shown], next_cursor=cursor_of(NIGHTS, mark)
+    )
 
 
 def changed(

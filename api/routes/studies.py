@@ -10,6 +10,7 @@ from fastapi import APIRouter, Body, Query, Response
 
 from api.dependencies import App, Caller
 from api.description import problems
+from api.lists import ListRoute
 from api.paging import cursor_of, window
 from api.parameters import IdempotencyKey, StudyId
 from api.schemas.questions import Paged, StudiesAsked
@@ -24,7 +25,7 @@ from api.schemas.studies import (
     study_item,
 )
 from api.schemas.targets import Reason
-from api.schemas.wire import Page, sent
+from api.schemas.wire import Page
 from autotuner.bootstrap import Application
 from autotuner.domain.access import Identity
 from autotuner.domain.registration import Registration
@@ -34,7 +35,7 @@ from autotuner.ports import RequestKey
 from autotuner.sections import validated
 from autotuner.target_file import StudySection, TargetFile, sections_of, slo_section_of
 
-router = APIRouter(prefix="/v1/studies", tags=["Studies"])
+router = APIRouter(prefix="/v1/studies", tags=["Studies"], route_class=ListRoute)
 
 NEWEST_FIRST = "studies"
 REPLAYED: dict[str, Any] = {
@@ -49,11 +50,12 @@ AskBody = Annotated[
 
 
 @router.get("", response_model=Page[StudyItem], summary="Studies, newest first")
-def list_studies(app: App, asked: Annotated[StudiesAsked, Query()]) -> Response:
+def list_studies(app: App, asked: Annotated[StudiesAsked, Query()]) -> Page[StudyItem]:
     """Return studies, newest first; `since` and `until` are of their start."""
     found = app.catalogue.studies(asked.wanted(), window(NEWEST_FIRST, "di", asked))
-    items = [study_item(each) for each in found.items]
-    return sent(Page[StudyItem](items=items, next_cursor=cursor_of(NEWEST_FIRST, found.mark)))
+    return Page[StudyItem](
+        items=[study_item(each) for each in found.items], next_cursor=cursor_of(NEWEST_FIRST, found.mark)
+    )
 
 
 @router.post(
@@ -102,7 +104,7 @@ def read(app: App, study_id: StudyId) -> StudyAnswer:
     responses=problems("not-found"),
     summary="What a study decided, and what came of it",
 )
-def journal(app: App, study_id: StudyId, asked: Annotated[Paged, Query()]) -> Response:
+def journal(app: App, study_id: StudyId, asked: Annotated[Paged, Query()]) -> Page[ProgressAnswer]:
     """Return a study's journal in order: every decision and outcome with its reason."""
     known = app.catalogue.study_id(study_id)
     name = f"journal of {known}"
@@ -111,8 +113,9 @@ def journal(app: App, study_id: StudyId, asked: Annotated[Paged, Query()]) -> Re
     found = app.catalogue.progress(known, after, here.limit + 1)
     shown = found[: here.limit]
     mark = (shown[-1].sequence,) if len(found) > len(shown) else None
-    items = [progress_answer(each) for each in shown]
-    return sent(Page[ProgressAnswer](items=items, next_cursor=cursor_of(name, mark)))
+    return Page[ProgressAnswer](
+        items=[progress_answer(each) for each in shown], next_cursor=cursor_of(name, mark)
+    )
 
 
 @router.post(

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, Query, Response
 
 from api.dependencies import App, Caller
 from api.description import problems
+from api.lists import ListRoute
 from api.paging import cursor_of, window
 from api.parameters import IfMatch, TargetName, etag, expected_mark
 from api.schemas.questions import TargetsAsked
@@ -20,7 +21,7 @@ from api.schemas.targets import (
     connection_answer,
     target_answer,
 )
-from api.schemas.wire import Page, sent
+from api.schemas.wire import Page
 from autotuner.addresses import AllowList, check_addresses
 from autotuner.bootstrap import Application
 from autotuner.domain.registration import Registration, Wanted
@@ -29,7 +30,7 @@ from autotuner.sections import validated
 from autotuner.target_file import TargetFile, slo_section_of
 from autotuner.targets import MUST_BE_NEW, Asked, register, retire, try_connections
 
-router = APIRouter(prefix="/v1/targets", tags=["Targets"])
+router = APIRouter(prefix="/v1/targets", tags=["Targets"], route_class=ListRoute)
 
 ETAG: dict[str, Any] = {
     "ETag": {"description": "Pass it in If-Match to change what was read.", "schema": {"type": "string"}}
@@ -38,11 +39,12 @@ BY_NAME = "targets by name"
 
 
 @router.get("", response_model=Page[TargetAnswer], summary="Targets by name")
-def list_targets(app: App, asked: Annotated[TargetsAsked, Query()]) -> Response:
+def list_targets(app: App, asked: Annotated[TargetsAsked, Query()]) -> Page[TargetAnswer]:
     """Return targets with the budgets that are in force, by name."""
     found = app.catalogue.targets(window(BY_NAME, "s", asked), retired=asked.retired)
-    items = [target_answer(each) for each in found.items]
-    return sent(Page[TargetAnswer](items=items, next_cursor=cursor_of(BY_NAME, found.mark)))
+    return Page[TargetAnswer](
+        items=[target_answer(each) for each in found.items], next_cursor=cursor_of(BY_NAME, found.mark)
+    )
 
 
 @router.post(

@@ -8,19 +8,20 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from api.dependencies import App
 from api.description import problems
+from api.lists import ListRoute
 from api.paging import cursor_of, window
 from api.parameters import StudyId, TrialNumber
 from api.schemas.questions import Sorted, TrialsAsked, TrialsOf
 from api.schemas.studies import TrialAnswer, TrialItem, trial_answer, trial_item
-from api.schemas.wire import Page, sent
+from api.schemas.wire import Page
 from autotuner.catalogue import Catalogue, TrialFilter, TrialSort, TrialSummary
 
-router = APIRouter(prefix="/v1", tags=["Trials"])
+router = APIRouter(prefix="/v1", tags=["Trials"], route_class=ListRoute)
 
 CSV = "text/csv"
 JSON_LINES = "application/jsonl"
@@ -49,17 +50,18 @@ CHUNK = 200
 """Lines that are sent at a time."""
 
 
-def _page(catalogue: Catalogue, wanted: TrialFilter, asked: Sorted) -> Response:
+def _page(catalogue: Catalogue, wanted: TrialFilter, asked: Sorted) -> Page[TrialItem]:
     order = asked.order()
     name = f"trials by {order.by}, {'descending' if order.descending else 'ascending'}"
     kinds = "dsi" if order.by is TrialSort.PROPOSED_AT else "fsi"
     found = catalogue.trials(wanted, order, window(name, kinds, asked))
-    items = [trial_item(each) for each in found.items]
-    return sent(Page[TrialItem](items=items, next_cursor=cursor_of(name, found.mark)))
+    return Page[TrialItem](
+        items=[trial_item(each) for each in found.items], next_cursor=cursor_of(name, found.mark)
+    )
 
 
 @router.get("/trials", response_model=Page[TrialItem], summary="Trials of all studies")
-def list_trials(app: App, asked: Annotated[TrialsAsked, Query()]) -> Response:
+def list_trials(app: App, asked: Annotated[TrialsAsked, Query()]) -> Page[TrialItem]:
     """Return trials of all studies, filtered and sorted."""
     return _page(app.catalogue, asked.wanted(), asked)
 
@@ -70,7 +72,7 @@ def list_trials(app: App, asked: Annotated[TrialsAsked, Query()]) -> Response:
     responses=problems("not-found"),
     summary="Trials of a study",
 )
-def list_of_study(app: App, study_id: StudyId, asked: Annotated[Sorted, Query()]) -> Response:
+def list_of_study(app: App, study_id: StudyId, asked: Annotated[Sorted, Query()]) -> Page[TrialItem]:
     """Return the trials of one study, newest first unless asked otherwise."""
     wanted = TrialFilter(study=app.catalogue.study_id(study_id))
     return _page(app.catalogue, wanted, asked)

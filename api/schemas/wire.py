@@ -1,14 +1,9 @@
-"""What all answers have in common: frozen, nothing unknown in them, and pages of lists.
-
-A list is written as JSON in the thread that made it, by `sent`: handed over to the framework as a model, it would be
-checked once more and written in two further turns of other threads.
-"""
+"""What all answers have in common: frozen, nothing unknown in them, and pages of lists."""
 
 from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 T = TypeVar("T")
@@ -28,8 +23,3 @@ class Page(Answer, Generic[T]):
         description="Pass it as `cursor`, with the same filters and sort, for the page that follows; null on the last.",
         examples=["WyIyMDI2LTAxLTA1VDAyOjAwOjAwKzAwOjAwIiwgInN0dWR5LTEiLCAzXQ"],
     )
-
-
-def sent(answer: Answer) -> Response:
-    """Return an answer as it goes over the wire."""
-    return Response(answer.model_dump_json(), media_type="application/json")
