@@ -236,7 +236,9 @@ def _composed(part: Any) -> str:
 
 def _entries(part: Any, names: Iterable[str]) -> list[str]:
     held = [(name, getattr(part, name)) for name in names]
-    return [f'"{name}":{_field_text(value)}' for name, value in held if value is not None or name not in SILENT]
+    return [
+        f'"{name}":{_field_text(value)}' for name, value in held if value is not None or name not in SILENT
+    ]
 
 
 SILENT = frozenset({"canary_since"})
