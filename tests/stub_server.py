@@ -31,6 +31,7 @@ class StubServer:
     def __init__(self, answers: dict[str, Answering] | None = None) -> None:
         self.answers: dict[str, Answering] = answers or {}
         self.requests: list[str] = []
+        self.sent_headers: list[dict[str, str]] = []
         self._released = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = False
@@ -62,6 +63,7 @@ class StubServer:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 stub.requests.append(f"{self.command} {self.path}")
+                stub.sent_headers.append({name.lower(): value for name, value in self.headers.items()})
                 body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
                 stub._send(self, stub.answer(self.path, dict(self.headers.items()), body))
 

@@ -90,7 +90,6 @@ def prospect(seen: Observed, asked: Asked) -> Prospect:
     question = question_of(seen, asked, understood, understood.members[0])
     found = tuple(climbs(question))
     points = frontier(question, found)
-    chosen = best(question, found, asked.aim, question.rate_per_second)
     today = expected(seen, asked, understood, seen.setting)
     return Prospect(
         seen,
@@ -100,8 +99,31 @@ def prospect(seen: Observed, asked: Asked) -> Prospect:
         points,
         knee(points, asked.ceiling_seconds),
         today,
-        expected(seen, asked, understood, chosen.setting) if chosen is not None else None,
+        _chosen(seen, asked, understood, question, found),
     )
+
+
+def _chosen(
+    seen: Observed, asked: Asked, understood: Understood, question: Question, found: Sequence[Climb]
+) -> Expected | None:
+    """The best setting; one with more instances than today's only if that is surely better, as far as bands go."""
+    known = [climb for climb in found if climb.setting.instances <= seen.setting.instances]
+    told = [
+        expected(seen, asked, understood, climb.setting)
+        for among in (known, found)
+        if (climb := best(question, among, asked.aim, question.rate_per_second)) is not None
+    ]
+    if len(told) < 2 or told[0].setting == told[-1].setting:
+        return told[-1] if told else None
+    return told[1] if _surely_better(told[1], told[0], asked.aim) else told[0]
+
+
+def _surely_better(one: Expected, other: Expected, aim: Aim) -> bool:
+    if aim is Aim.EFFICIENCY:
+        return one.busy_seconds < (1.0 - P99_MISFIT) * other.busy_seconds
+    if other.capacity is None or one.capacity is None:
+        return one.capacity is not None
+    return one.capacity.low > other.capacity.value
 
 
 def question_of(seen: Observed, asked: Asked, understood: Understood, member: Member) -> Question:

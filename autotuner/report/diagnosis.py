@@ -43,6 +43,8 @@ class Picture:
     pictures: tuple[Markup, ...]
     legend: tuple[tuple[str, str], ...] = ()
     data: Table | None = None
+    swatches: tuple[tuple[str, str], ...] = ()
+    """Areas as (class, words)."""
 
 
 def render(found: Diagnosis) -> str:
@@ -102,19 +104,24 @@ def _measured_pictures(found: Diagnosis) -> list[Picture]:
         pictures.append(
             Picture(
                 "Where a request's time goes",
-                f"Mean of the window, from {found.breakdown.source}. Quantiles stand in the table, each part's own: "
-                "quantiles of parts do not add up.",
+                f"Mean of the window, from {found.breakdown.source}. Quantiles stand in the table, each "
+                "part's own: quantiles of parts do not add up.",
                 tuple(time_bar(found.breakdown, size) for size in BAR_SIZES),
                 (),
                 parts_table(found.breakdown),
+                tuple(
+                    (f"part-{one.part}", f"{PART_TITLES[one.part]} {milliseconds(one.mean_seconds)} ms")
+                    for one in found.breakdown.shares
+                    if one.mean_seconds
+                ),
             )
         )
     if found.realised.batches:
         pictures.append(
             Picture(
                 "Realised against configured batch size",
-                "How often each batch size ran. The shaded right end is what max_batch_size would allow; a wall of "
-                "one size is a cap.",
+                "How often each batch size ran. The shaded right end is what max_batch_size would allow; "
+                "a wall of one size is a cap.",
                 tuple(histogram(found, size) for size in HISTOGRAM_SIZES),
                 (),
                 batch_table(found),
@@ -200,17 +207,15 @@ def _predicted_pictures(found: Diagnosis) -> list[Picture]:
         Picture(
             "The batch-latency curve",
             "Dots are the mean times of batch sizes that ran; the line is the fit that predictions use. "
-            "Where no dot is "
-            "near, the line is a guess.",
+            "Where no dot is near, the line is a guess.",
             tuple(drawn(curve, size) for size in SIZES),
             (("frontier", "fitted curve"),),
         ),
         Picture(
             "Throughput against p99, predicted",
-            "The frontier is the lowest p99 that any configuration reaches at each throughput; what is "
-            "in the shaded part "
-            "breaks the ceiling. After the knee more throughput costs p99 much faster. Bands of capacity "
-            "stand in the table.",
+            "The frontier is the lowest p99 that any configuration reaches at each throughput; what is in "
+            "the shaded part breaks the ceiling. After the knee more throughput costs p99 much faster. "
+            "Bands of capacity stand in the table.",
             tuple(drawn(border, size) for size in SIZES),
             tuple((one.role, one.name) for one in border.series if one.shape is Shape.LINE),
         ),

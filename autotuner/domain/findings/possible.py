@@ -96,8 +96,8 @@ def _tunable(scene: Scene) -> Need:
 
 def _control(scene: Scene) -> Need:
     detail = (
-        "no server tells its --model-control-mode, and trying would be a load: it must be "
-        "`explicit` on every replica"
+        "no server tells its --model-control-mode, and trying would be a load: it must be `explicit` on "
+        "every replica"
     )
     blocked = [one for one in scene.facts.unread if one.what.startswith("the model repository")]
     if blocked:
@@ -138,8 +138,7 @@ def _traffic(scene: Scene) -> Need:
     minutes = takes.total_seconds() / 60
     detail = (
         f"one verdict takes about {requests:,} requests, {minutes:.1f} minutes at "
-        f"{scene.window.rate_per_second:.3g}/s on "
-        "a replica"
+        f"{scene.window.rate_per_second:.3g}/s on a replica"
     )
     return Need(what, Answer.YES if takes <= PATIENCE else Answer.NO, detail)
 
@@ -156,8 +155,8 @@ def _memory(scene: Scene) -> Need:
     used = max(known)
     fits = 2.0 * used <= 1.0
     detail = (
-        f"{100 * used:.0f} % of the device's memory is in use, and old and new version are both "
-        "loaded for a moment"
+        f"{100 * used:.0f} % of the device's memory is in use, and old and new version are both loaded for "
+        "a moment"
     )
     if fits:
         return Need(what, Answer.YES, detail)

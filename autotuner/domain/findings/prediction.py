@@ -237,12 +237,13 @@ def worth(prediction: Prediction) -> str:
         return "no configuration is predicted to hold the ceiling over a range of rates"
     if now is None:
         return (
-            f"capacity {then.value:.0f}/s on a replica ({then.low:.0f} to {then.high:.0f}), where "
-            "today's breaks the ceiling"
+            f"capacity {then.value:.0f}/s on a replica ({then.low:.0f} to {then.high:.0f}), where today's "
+            "breaks the ceiling"
         )
     gain = then.value / now.value - 1.0
     within = "" if then.low > now.high else ", within the uncertainty of both"
     return (
-        f"capacity {then.value:.0f}/s on a replica ({then.low:.0f} to {then.high:.0f}) instead of {now.value:.0f}/s "
-        f"({now.low:.0f} to {now.high:.0f}): {'+' if gain >= 0 else '−'}{percent(abs(gain))}{within}"
+        f"capacity {then.value:.0f}/s on a replica ({then.low:.0f} to {then.high:.0f}) instead of "
+        f"{now.value:.0f}/s ({now.low:.0f} to {now.high:.0f}): "
+        f"{'+' if gain >= 0 else '−'}{percent(abs(gain))}{within}"
     )

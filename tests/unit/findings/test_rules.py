@@ -161,7 +161,7 @@ def test_preferred_sizes_cap_the_batch_of_a_busy_model() -> None:
 
     assert confidence(found, Kind.MISCONFIGURATION) is SURE
     assert found is not None
-    assert "80 %" in found.evidence[0]
+    assert "89 %" in found.evidence[0]
     assert "remove preferred_batch_size" in found.remedy
 
 

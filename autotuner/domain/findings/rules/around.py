@@ -48,8 +48,8 @@ def outside_triton(scene: Scene) -> Finding | None:
         ),
     )
     remedy = (
-        "look at the gateway (connection limits, retries, TLS, buffering), the network between it and Triton, and the "
-        "servers' own HTTP threads; no batching changes this"
+        "look at the gateway (connection limits, retries, TLS, buffering), the network between it and "
+        "Triton, and the servers' own HTTP threads; no batching changes this"
     )
     over = scene.latency.p99_seconds is not None and scene.latency.p99_seconds > scene.ceiling_seconds
     return Finding(
@@ -75,8 +75,9 @@ def unequal_shares(scene: Scene) -> Finding | None:
         f"requests in the window: {each}; the busiest replica has {most / max(1, least):.2g} times the idlest's",
     )
     remedy = (
-        "balance per request and not per connection: a gateway that knows HTTP/2, or client-side balancing with a "
-        "largest connection age for gRPC; check weights too, if they are meant to be equal"
+        "balance per request and not per connection: a gateway that knows HTTP/2, or client-side "
+        "balancing with a largest connection age for gRPC; check weights too, if they are meant to be "
+        "equal"
     )
     return Finding(
         Kind.OUTSIDE_TRITON,
@@ -96,8 +97,8 @@ def client_batches(scene: Scene) -> Finding | None:
     items = work.inferences / work.requests
     evidence = (f"a request carries {items:.3g} items on average: clients batch before they send",)
     remedy = (
-        "their gathering adds a wait nobody here sees, and large requests fill batches alone; let the server batch "
-        "instead where requests are independent"
+        "their gathering adds a wait nobody here sees, and large requests fill batches alone; let the "
+        "server batch instead where requests are independent"
     )
     return Finding(Kind.OUTSIDE_TRITON, Confidence.POSSIBLE, evidence, remedy, Severity.NOTICE, 0.1)
 
@@ -129,8 +130,7 @@ def cold_start(scene: Scene) -> Finding | None:
         evidence = (
             (
                 f"the model was loaded anew {scene.window.reloads} time(s) within the window: the first "
-                "second after a load "
-                "is slow, and the figures here are a mixture of before and after"
+                "second after a load is slow, and the figures here are a mixture of before and after"
             ),
         )
         remedy += "; then look again in a quiet minute"
@@ -141,8 +141,7 @@ def cold_start(scene: Scene) -> Finding | None:
     evidence = (
         (
             f"executions since the load took {excess:.2g} s more in all than the same ones take now: the "
-            "first ones after it "
-            "were slow"
+            "first ones after it were slow"
         ),
     )
     return Finding(Kind.COLD_START, Confidence.POSSIBLE, evidence, remedy, Severity.NOTICE, 0.1)

@@ -73,13 +73,12 @@ def fewer_instances(scene: Scene) -> Finding | None:
     evidence = (
         (
             f"the device is busy {percent(utilisation)} of the time while {at_once:.2g} of "
-            f"{scene.instances} instances are "
-            f"at work at once: {percent(waiting)} of their {ms(scene.compute_seconds)} is waiting for one another"
+            f"{scene.instances} instances are at work at once: {percent(waiting)} of their "
+            f"{ms(scene.compute_seconds)} is waiting for one another"
         ),
         (
             f"batches of {scene.work.mean_batch or 0.0:.3g} on average, of {scene.max_batch_size} "
-            "possible: requests that "
-            "are spread over instances do not meet in a batch"
+            "possible: requests that are spread over instances do not meet in a batch"
         ),
     )
     counted = all(one.busy_counted for one in scene.window.replicas.values())
@@ -114,8 +113,8 @@ def memory(scene: Scene) -> Finding | None:
     if used > 1.0 - DEFAULT_HEADROOM:
         crowded = f"{said}: {percent(1.0 - used)} free, less than the headroom of {percent(DEFAULT_HEADROOM)}"
         remedy = (
-            "fewer instances, a smaller max_batch_size, or a device with more memory: it degrades "
-            "later, when nobody looks"
+            "fewer instances, a smaller max_batch_size, or a device with more memory: it degrades later, "
+            "when nobody looks"
         )
         return Finding(Kind.MEMORY, Confidence.SURE, (crowded,), remedy, Severity.COSTS, used)
     if 2.0 * used <= 1.0:

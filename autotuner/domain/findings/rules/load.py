@@ -59,13 +59,13 @@ def model(scene: Scene) -> Finding | None:
     sure = too_slow(fastest, ceiling) and not contended
     evidence = (
         (
-            f"the smallest batch takes {ms(fastest)} of compute alone: {percent(fastest / ceiling)} of the ceiling of "
-            f"{ms(ceiling)}, with no queue at all"
+            f"the smallest batch takes {ms(fastest)} of compute alone: {percent(fastest / ceiling)} of the "
+            f"ceiling of {ms(ceiling)}, with no queue at all"
         ),
     )
     remedy = (
-        "no batching can help: a faster model (TensorRT, lower precision, a smaller network), faster hardware, or a "
-        "higher ceiling"
+        "no batching can help: a faster model (TensorRT, lower precision, a smaller network), faster "
+        "hardware, or a higher ceiling"
     )
     return Finding(
         Kind.MODEL,
@@ -116,8 +116,8 @@ def saturation(scene: Scene) -> Finding | None:
         return None
     evidence = [
         (
-            f"instances were at work {percent(occupancy)} of the time, in batches of {batch:.3g} on average "
-            f"(max_batch_size {scene.max_batch_size}), and still requests waited {ms(queue)} for "
+            f"instances were at work {percent(occupancy)} of the time, in batches of {batch:.3g} on "
+            f"average (max_batch_size {scene.max_batch_size}), and still requests waited {ms(queue)} for "
             f"{ms(compute)} of compute"
         ),
     ]
@@ -129,8 +129,8 @@ def saturation(scene: Scene) -> Finding | None:
         evidence.append(grown)
     sure = scene.enough and largest and (at_limit or bool(grown) or queue > 2 * compute)
     remedy = (
-        "more replicas or a faster model; then tuning. Larger batches cannot carry it: shed load, "
-        "or add capacity first"
+        "more replicas or a faster model; then tuning. Larger batches cannot carry it: shed load, or add "
+        "capacity first"
     )
     return Finding(
         Kind.SATURATION,
@@ -150,8 +150,8 @@ def _grown(scene: Scene) -> str:
     if more < GROWING * max(1, scene.work.requests):
         return ""
     return (
-        f"{more:.0f} more requests wait at the end of the window than at its beginning: they come "
-        "faster than they go"
+        f"{more:.0f} more requests wait at the end of the window than at its beginning: they come faster "
+        "than they go"
     )
 
 
@@ -174,8 +174,8 @@ def batching(scene: Scene) -> Finding | None:
     sure = scene.enough and busy < ROOM and queue >= WAITS * compute and waits_on_purpose
     evidence = [
         f"requests waited {ms(queue)} in the queue for {ms(compute)} of compute",
-        f"in batches of {batch:.3g} on average where {scene.max_batch_size} are configured, with instances at work "
-        f"{percent(occupancy or 0.0)} of the time"
+        f"in batches of {batch:.3g} on average where {scene.max_batch_size} are configured, with instances "
+        f"at work {percent(occupancy or 0.0)} of the time"
         + (f" and the device {percent(utilisation)}" if utilisation is not None else ""),
     ]
     if waits_on_purpose:
@@ -226,16 +226,15 @@ def thin_traffic(scene: Scene) -> Finding | None:
         return None
     evidence = [
         (
-            f"{window.rate_per_second:.3g} requests/s on a replica: within {ms(room)}, the longest wait the "
-            "ceiling leaves, "
-            f"{expected:.2g} more come on average, so batches stay near one"
+            f"{window.rate_per_second:.3g} requests/s on a replica: within {ms(room)}, the longest wait "
+            f"the ceiling leaves, {expected:.2g} more come on average, so batches stay near one"
         ),
     ]
     if scene.delay_seconds:
         evidence.append(f"a delay of {ms(scene.delay_seconds)} is then waited for nothing")
     remedy = (
-        "set the delay to 0 and keep one instance; to batch, send the traffic to fewer replicas or let other models "
-        "share the device"
+        "set the delay to 0 and keep one instance; to batch, send the traffic to fewer replicas or let "
+        "other models share the device"
     )
     return Finding(
         Kind.THIN_TRAFFIC,

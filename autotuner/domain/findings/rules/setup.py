@@ -6,8 +6,8 @@ from autotuner.domain.findings.kinds import Confidence, Finding, Kind, Severity
 from autotuner.domain.findings.scene import Scene, ms, percent
 
 CAPPED_SHARE = 0.3
-"""Share of executions at the cap from which it is no accident: without a cap sizes spread, and one size among the
-larger ones rarely has a tenth of them."""
+"""Share of requests in batches at the cap from which it is no accident: without a cap sizes spread, and one size among
+the larger ones rarely has a tenth of them."""
 
 CAP_ROOM = 1.25
 """The model must take batches that are larger than the cap by so much for the cap to matter."""
@@ -25,30 +25,28 @@ def capped(scene: Scene) -> Finding | None:
     work, queue, compute = scene.work, scene.queue_seconds, scene.compute_seconds
     if not cap or cap * CAP_ROOM > scene.max_batch_size or queue is None or not compute:
         return None
-    executions = sum(one.executions for one in work.batches)
     # The batcher sends the largest preferred size, or one more when a request came in between.
-    at_cap = sum(one.executions for one in work.batches if cap <= one.size <= cap + 1)
-    above = sum(one.executions for one in work.batches if one.size > cap + 1)
-    if not executions or at_cap < CAPPED_SHARE * executions or above > at_cap:
+    at_cap = sum(one.size * one.executions for one in work.batches if cap <= one.size <= cap + 1)
+    above = sum(one.size * one.executions for one in work.batches if one.size > cap + 1)
+    if not at_cap or at_cap < CAPPED_SHARE * work.inferences or above > at_cap:
         return None
     if queue < QUEUE_AT_CAP * compute:
         return None
     sure = scene.enough and scene.delay_seconds < queue and above == 0
     evidence = (
         (
-            f"{percent(at_cap / executions)} of the batches that ran were of {cap} or {cap + 1}, the largest "
-            "preferred size, "
-            f"and {above} were larger, where max_batch_size is {scene.max_batch_size}"
+            f"{percent(at_cap / work.inferences)} of the requests ran in batches of {cap} or {cap + 1}, the largest "
+            f"preferred size, and {percent(above / work.inferences)} in larger ones, where max_batch_size is "
+            f"{scene.max_batch_size}"
         ),
         (
-            f"meanwhile requests waited {ms(queue)} in the queue, for {ms(compute)} of compute; with a delay of "
-            f"{ms(scene.delay_seconds)} a preferred size is not a wish but a cap"
+            f"meanwhile requests waited {ms(queue)} in the queue, for {ms(compute)} of compute; with a "
+            f"delay of {ms(scene.delay_seconds)} a preferred size is not a wish but a cap"
         ),
     )
     remedy = (
         "remove preferred_batch_size (or let it end with max_batch_size): a busy model then gathers what "
-        "has come while "
-        "it computed"
+        "has come while it computed"
     )
     return Finding(
         Kind.MISCONFIGURATION,
@@ -75,14 +73,13 @@ def above_profile(scene: Scene) -> Finding | None:
     evidence = (
         (
             f"a TensorRT engine with a preferred size of {cap}; of {executions} executions since the load "
-            "none was larger "
-            f"than {scene.largest_ever}, and requests failed"
+            f"none was larger than {scene.largest_ever}, and requests failed"
         ),
         "whether the engine's optimisation profile goes that far cannot be read from a server",
     )
     remedy = (
-        "compare preferred_batch_size with the profile's largest batch (trtexec --loadEngine); keep "
-        f"{cap} only within it"
+        f"compare preferred_batch_size with the profile's largest batch (trtexec --loadEngine); keep {cap} "
+        "only within it"
     )
     return Finding(Kind.MISCONFIGURATION, Confidence.POSSIBLE, evidence, remedy, Severity.BREAKS, 0.2)
 
@@ -150,8 +147,8 @@ def cache_on(scene: Scene) -> Finding | None:
     share = f"{percent(hits / requests)} of the requests were hits" if requests else "no request came"
     evidence = (f"the model's response cache is on; in the window {share}",)
     remedy = (
-        "read every latency here as a mixture of hits and misses, and tune with the cache off or on traffic that "
-        "misses: a study would measure the cache"
+        "read every latency here as a mixture of hits and misses, and tune with the cache off or on "
+        "traffic that misses: a study would measure the cache"
     )
     return Finding(Kind.MISCONFIGURATION, Confidence.SURE, evidence, remedy, Severity.NOTICE, 0.3)
 
@@ -164,8 +161,8 @@ def metrics_missing(scene: Scene) -> Finding | None:
     why = "; ".join(one.sentence() for one in scene.facts.unread if one.what.startswith("metrics"))
     evidence = (f"no metrics from {', '.join(missing)}" + (f": {why}" if why else ""),)
     remedy = (
-        "let it serve metrics (--allow-metrics, on by default, port 8002) and name their address with --metrics if "
-        "it is not the usual one"
+        "let it serve metrics (--allow-metrics, on by default, port 8002) and name their address with "
+        "--metrics if it is not the usual one"
     )
     return Finding(Kind.MISCONFIGURATION, Confidence.SURE, evidence, remedy, Severity.NOTICE, 0.2)
 

@@ -23,8 +23,8 @@ def wrong_tool(scene: Scene) -> Finding | None:
     else:
         return None
     remedy = (
-        "use continuous (in-flight) batching instead of the dynamic batcher: vLLM, or TensorRT-LLM with its in-flight "
-        "batcher; tune their batch and cache limits"
+        "use continuous (in-flight) batching instead of the dynamic batcher: vLLM, or TensorRT-LLM with "
+        "its in-flight batcher; tune their batch and cache limits"
     )
     return Finding(Kind.WRONG_TOOL, Confidence.SURE, (why,), remedy, Severity.DECIDES, 1.0)
 
@@ -39,14 +39,14 @@ def stateful(scene: Scene) -> Finding | None:
         strategy = "oldest"
         may = (
             "max_queue_delay_microseconds, preferred_batch_size and max_candidate_sequences of its "
-            "`oldest` strategy may "
-            "be tuned by hand, one at a time and on a canary with sequences of its own"
+            "`oldest` strategy may be tuned by hand, one at a time and on a canary with sequences of its "
+            "own"
         )
     else:
         strategy = "direct"
         may = (
-            "with the `direct` strategy only max_queue_delay_microseconds and minimum_slot_utilization may be tuned; "
-            "batch slots follow from max_batch_size and instances"
+            "with the `direct` strategy only max_queue_delay_microseconds and minimum_slot_utilization "
+            "may be tuned; batch slots follow from max_batch_size and instances"
         )
     evidence = (
         f"sequence batching, strategy {strategy}",
