@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from markupsafe import Markup
 
@@ -22,6 +22,9 @@ READ = 200
 """Trials of a kind that are read for a time line; its studies have a few each."""
 
 VERSIONS_SHOWN = 20
+
+BEFORE = 0.5
+"""A time line begins so much of its length before its first capacity: there the budget was set that it was under."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def history_of(app: Application, name: str, studies: Sequence[StudySummary]) -> 
     events = [_study_event(each, incumbents.get(each.id), winners.get(each.id)) for each in studies]
     events += _budget_events(name, budgets)
     marks = tuple(_marks(studies, incumbents, winners))
-    lines = tuple(_lines(budgets, since, marks))
+    lines = tuple(_lines(budgets, marks))
     return History(tuple(sorted(events, key=lambda event: event.at, reverse=True)), draw(name, marks, lines))
 
 
@@ -72,7 +75,7 @@ def _study_event(study: StudySummary, old: TrialSummary | None, new: TrialSummar
     if study.outcome == Outcome.PROMOTED and new is not None:
         title = f"Promoted: {new.configuration.describe()}"
         return Event(study.ended_at or study.created_at, "promotion", title, _ended(told) + carried, address)
-    title = f"Study: {study.outcome}" if study.outcome else "Study under way"
+    title = f"Study: {study.outcome.replace('_', ' ')}" if study.outcome else "Study under way"
     return Event(study.ended_at or study.created_at, "study", title, _ended(told) + carried, address)
 
 
@@ -112,10 +115,13 @@ def _marks(
                 yield Mark(at, trial.capacity_per_second, kind, words, address)
 
 
-def _lines(budgets: Sequence[SloBudget], since: datetime | None, marks: Sequence[Mark]) -> Iterator[Line]:
+def _lines(budgets: Sequence[SloBudget], marks: Sequence[Mark]) -> Iterator[Line]:
     """Versions of the budget that came into force while the marks were made."""
-    last = max((mark.at for mark in marks), default=None)
+    if not marks:
+        return
+    first, last = min(mark.at for mark in marks), max(mark.at for mark in marks)
+    before = max((last - first) * BEFORE, timedelta(minutes=2))
     for slo in budgets:
         at = slo.created_at
-        if at is not None and since is not None and last is not None and since <= at <= last:
+        if at is not None and first - before <= at <= last:
             yield Line(at, f"v{slo.version}: {slo.p99_ceiling_seconds * 1e3:g} ms")

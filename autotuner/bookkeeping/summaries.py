@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from autotuner.bookkeeping.rules import plain, summarise
 from autotuner.catalogue import LedgerLine, StudyStanding, TrialSummary
@@ -10,7 +10,7 @@ from autotuner.domain.benefit import benefit
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.selection import capacity_per_second
-from autotuner.domain.study import Outcome, Study, Trial, TrialKind, Wish
+from autotuner.domain.study import Outcome, Study, StudyPlan, Trial, TrialKind, Wish
 
 GLANCED_AT = 2
 """Newest studies of a target that are looked at: the newest one may not have read production yet."""
@@ -21,11 +21,30 @@ def trial_summaries(studies: Iterable[Study]) -> list[TrialSummary]:
     return [trial_summary(study, trial) for study in studies for trial in study.trials]
 
 
-def serving(trials: Iterable[TrialSummary]) -> Configuration | None:
-    """Return what production serves by the newest trial that tells: as it was found, or as a watch accepted it."""
-    telling = [trial for trial in trials if tells_production(trial)]
-    newest = max(telling, key=lambda trial: (trial.proposed_at, trial.number), default=None)
-    return None if newest is None else newest.configuration
+def serving(
+    newest_first: Iterable[str], restored: Mapping[str, Configuration], trials: Iterable[TrialSummary]
+) -> Configuration | None:
+    """Return what production serves by the newest study that tells, or None.
+
+    newest_first: ids of studies of a target. restored: what each study that took a promotion back has restored. Of
+    the trials the newest one tells: production as it was found, or as a watch accepted it.
+    """
+    told: dict[str, TrialSummary] = {}
+    for trial in sorted(filter(tells_production, trials), key=lambda trial: trial.number):
+        told[trial.study] = trial
+    for study in newest_first:
+        if study in restored:
+            return restored[study]
+        if study in told:
+            return told[study].configuration
+    return None
+
+
+def restored_by(study_id: str, plan: StudyPlan, outcome: str | None) -> dict[str, Configuration]:
+    """Return what a study has restored by taking a promotion back, under its id; nothing when it has not."""
+    if plan.reverses is None or outcome != Outcome.ROLLED_BACK:
+        return {}
+    return {study_id: plan.reverses.before.configuration}
 
 
 def tells_production(trial: TrialSummary) -> bool:

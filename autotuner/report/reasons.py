@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotuner.domain.benefit import benefit, winning_trial
 from autotuner.domain.judgement import Verdict
-from autotuner.domain.selection import TIE, baseline, capacity_per_second
+from autotuner.domain.selection import TIE, baseline, capacity_per_second, compute_per_inference
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
 from autotuner.domain.study import Outcome, Step, Study, Trial, TrialKind
 from autotuner.domain.target import Objective
@@ -21,10 +21,20 @@ NEXT = {
         "Production serves what it served before. More traffic in the window, a longer step_limit or a larger harm "
         "budget give a study more to judge by."
     ),
+    Outcome.ROLLED_BACK: (
+        "Production serves what it served before the promotion. The next night may find the same winner again: tighten "
+        "the SLO budget, or freeze the target, until it is known why the promotion did not do."
+    ),
     Outcome.ABORTED: (
         "Production serves what it served before. See to the reason, then start a study again or wait for the next "
         "night."
     ),
+}
+
+
+ENDED = {
+    Outcome.KEPT: "Why was the incumbent kept?",
+    Outcome.ROLLED_BACK: "What was taken back?",
 }
 
 
@@ -51,10 +61,7 @@ def _reasons(study: Study) -> Iterator[Reason]:
             yield Reason("What does it do differently?", faster)
         yield Reason("How sure is that?", _how_sure(study, best))
     if study.outcome is not None and study.outcome is not Outcome.PROMOTED:
-        question = {Outcome.KEPT: "Why was the incumbent kept?"}.get(
-            study.outcome, "Why did it end without a result?"
-        )
-        yield Reason(question, _sentence(study.reason))
+        yield Reason(ENDED.get(study.outcome, "Why did it end without a result?"), _sentence(study.reason))
         yield Reason("What now?", NEXT[study.outcome])
     if study.trials and study.outcome is not None:
         yield Reason("What did finding out cost?", _cost(study))
@@ -86,9 +93,11 @@ def _in_capacity(study: Study, chosen: Trial, second: Trial) -> str:
     mine, other = capacity_per_second(study, chosen) or 0.0, capacity_per_second(study, second) or 0.0
     named = f"#{second.number} ({second.configuration.describe()})"
     if other >= mine * (1.0 - TIE):
+        work = [compute_per_inference(trial) for trial in (chosen, second)]
+        figures = " against ".join(milliseconds(seconds) for seconds in work)
         return (
-            f". Within {TIE:.0%} {named} carried as much: between such, less compute for an inference decides, then "
-            "fewer instances, then the simpler configuration."
+            f". Within {TIE:.0%} {named} carried as much: between such, less compute for an inference decides "
+            f"({figures} ms), then fewer instances, then the simpler configuration."
         )
     rate = whole(other, "≥ " if second.censored else "")
     return f"; this one carried most requests. The next best, {named}, carried {rate}/s."

@@ -29,7 +29,7 @@ from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.registration import Registration
 from autotuner.domain.reversal import reversal_of
-from autotuner.domain.study import Outcome, Phase, Study, Trial, TrialKind, TrialState, Wish
+from autotuner.domain.study import Outcome, Phase, Reversal, Study, Trial, TrialKind, TrialState, Wish
 from autotuner.errors import NotFound
 from autotuner.ports import AuditRecord, StudySummary
 from tests.builders import a_plan, a_study, a_target, at
@@ -170,6 +170,24 @@ def test_at_a_glance_a_target_serves_what_its_newest_study_found_or_brought(back
     }
     assert found["begun"].newest is not None
     assert (found["begun"].newest.id, found["begun"].newest.outcome) == (newest, None)
+
+
+def test_at_a_glance_a_target_serves_what_taking_a_promotion_back_has_restored(backend: Backend) -> None:
+    production = a_look(0, TrialKind.PRODUCTION, FOUND, Verdict.ACCEPT, 1)
+    watched = a_look(1, TrialKind.WATCH, BETTER, Verdict.ACCEPT, 2)
+    promotion = measured(backend, "vision", 0, production, watched)
+    before = a_rich_study().incumbent
+    assert before is not None
+    before = replace(before, configuration=FOUND)
+    plan = replace(backend.store.study(promotion).plan, reverses=Reversal(promotion, before, BETTER))
+    back = a_study(id="back", plan=plan, created_at=at(60))
+    backend.store.create_study(back)
+
+    under_way = backend.catalogue.glances(["vision"])["vision"].serving
+    append(backend.store, back, ended(back, Outcome.ROLLED_BACK), granted(backend))
+    done = backend.catalogue.glances(["vision"])["vision"].serving
+
+    assert (under_way, done) == (BETTER, FOUND)
 
 
 def test_a_study_stands_as_its_records_say(backend: Backend) -> None:

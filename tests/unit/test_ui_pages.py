@@ -16,9 +16,10 @@ from autotuner.domain.access import Scope
 from autotuner.domain.study import Outcome, Phase, Study, TrialKind, Wish
 from tests.browser import Browser, signed_in
 from tests.builders import ManualClock
+from tests.closed_loop.test_rollback import promoted
 from tests.command_line import TARGET, Terminal
 from tests.rest import Rest, a_secret, serving
-from tests.studies import TTL, a_rich_study, a_trial, append, ended, judged
+from tests.studies import TTL, a_rich_study, a_step, a_trial, append, ended, judged
 
 BUDGET = "/ui/targets/vision/slo-budget"
 SCHEDULE = "/ui/targets/vision/schedule"
@@ -105,6 +106,15 @@ def test_the_connections_of_a_target_are_checked_on_demand(browser: Browser) -> 
 
     assert answer.status_code == 200
     assert "Everything that a study reads can be read" in answer.text
+
+
+def test_a_target_is_diagnosed_on_demand(browser: Browser) -> None:
+    page = browser.open("/ui/targets/vision/diagnosis")
+
+    assert "Findings, most important first" in page.text
+    assert "What to do:" in page.text
+    assert "Where a request’s time goes" in page.text
+    assert "Whether a study could run" in page.text
 
 
 def test_the_history_of_a_target_tells_studies_promotions_and_budgets(rest: Rest, browser: Browser) -> None:
@@ -378,6 +388,36 @@ def test_who_may_not_decide_is_told_who_may(rest: Rest) -> None:
     assert f"/ui/studies/{study.id}/decide/approve" not in page.addresses
 
 
+def test_a_promotion_is_certified_listed_with_its_worth_and_taken_back_with_a_reason() -> None:
+    loop = promoted()
+    row = loop.store.memory.studies[loop.study_id]
+    (winner,) = row.study.trials
+    confirmed = replace(winner, kind=TrialKind.CONFIRMATION, steps=(a_step(), a_step(1)))
+    row.study = replace(row.study, trials=(confirmed,), reference_rate_per_second=300.0)
+    terminal = Terminal(store=loop.store)
+    terminal.clock, terminal.target = loop.clock, loop.target
+    with serving(terminal) as rest:
+        browser = signed_in(rest)
+        address = f"/ui/studies/{loop.study_id}/ask/rollback"
+        assert address in browser.open("/ui/promotions?waiting=false").addresses
+        assert "It holds" in browser.open(f"/ui/studies/{loop.study_id}/certificate").text
+        assert (
+            "2,600 requests slow or failed" in browser.open(f"/ui/studies/{loop.study_id}/certificate").text
+        )
+        assert f"/ui/studies/{loop.study_id}/certificate" in browser.open("/ui/ledger").addresses
+        assert browser.fill(address).status_code == 422
+        answer = browser.fill(address, reason="incident 4711")
+        loop.study_id = answer.headers["location"].rpartition("/")[2]
+        loop.run()
+
+        assert loop.study.outcome is Outcome.ROLLED_BACK
+        assert "What was taken back?" in browser.open(answer.headers["location"]).text
+        assert "rolled back" in browser.open("/ui/ledger").text
+        assert loop.study.plan.reverses is not None
+        before = loop.study.plan.reverses.before.configuration.describe()
+        assert f"Serves {before}" in browser.open("/ui/targets/vision").text
+
+
 # -- trials
 
 
@@ -442,6 +482,16 @@ def test_a_schedule_is_set_shown_and_removed(rest: Rest, browser: Browser) -> No
     assert "paused" not in again
     browser.fill(SCHEDULE, f"{SCHEDULE}/remove")
     assert not rest.application.nights.schedules()
+
+
+def test_a_schedule_that_somebody_changed_meanwhile_is_not_overwritten(rest: Rest, browser: Browser) -> None:
+    unset = browser.open(SCHEDULE).form(SCHEDULE)
+    browser.fill(SCHEDULE, SCHEDULE, cron="0 3 * * *")
+    form = browser.open(SCHEDULE).form(SCHEDULE)
+    browser.fill(SCHEDULE, SCHEDULE, cron="0 4 * * *")
+
+    assert (browser.send(unset).status_code, browser.send(form).status_code) == (409, 412)
+    assert rest.application.nights.schedules()[0].cron == "0 4 * * *"
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from api.schemas.targets import Reason
 from api.ui.forms import Form, problems_in, question, reason_of, section_of
 from api.ui.pages.entrance import SEE_OTHER
 from api.ui.rendering import renderer_of
+from autotuner.bookkeeping.nightly import NO_SCHEDULE, schedule_mark
 from autotuner.bootstrap import Application
 from autotuner.domain.calendar import zone
 from autotuner.errors import InvalidInput
@@ -64,25 +65,27 @@ def show_schedule(app: App, request: Request, name: TargetName) -> Response:
     """Show a target's schedule as a form; filled with a suggestion where it has none."""
     app.registry.registration(name)
     kept = schedule_of(app, name)
-    return _form(app, request, name, SUGGESTED if kept is None else _written(kept), {})
+    written = SUGGESTED if kept is None else _written(kept)
+    return _form(app, request, name, {**written, "mark": _mark_now(app, name)}, {})
 
 
 @router.post("/targets/{name}/schedule")
 def write_schedule(app: App, caller: Caller, request: Request, name: TargetName, form: Form) -> Response:
-    """Set a target's schedule."""
+    """Set a target's schedule, if it still is what the form was filled with; 412 otherwise."""
     written = {field: form.get(field, "") for field in FIELDS}
+    mark = form.get("mark", NO_SCHEDULE)
     try:
         asked = section_of(SetSchedule, written, lists=("blackout_dates",))
-        changed(app, caller, name, asked)
+        changed(app, caller, name, asked, mark)
     except InvalidInput as error:
-        return _form(app, request, name, written, problems_in(error), 422)
+        return _form(app, request, name, {**written, "mark": mark}, problems_in(error), 422)
     return RedirectResponse("/ui/schedules", SEE_OTHER)
 
 
 @router.post("/targets/{name}/schedule/remove")
 def drop_schedule(app: App, caller: Caller, name: TargetName, form: Form) -> Response:
     """Remove a target's schedule; a study that is under way goes on."""
-    removed(app, caller, name, reason_of(form))
+    removed(app, caller, name, reason_of(form), form.get("mark", ""))
     return RedirectResponse("/ui/schedules", SEE_OTHER)
 
 
@@ -189,6 +192,12 @@ def _form(
         written={**SUGGESTED, **written},
         problems=problems,
     )
+
+
+def _mark_now(app: Application, name: str) -> str:
+    """What a target's schedule is now, for whoever changes it."""
+    found = next((each for each in app.nights.schedules() if each.target == name), None)
+    return NO_SCHEDULE if found is None else schedule_mark(found)
 
 
 def _written(kept: ScheduleAnswer) -> dict[str, str]:

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse
 from api.dependencies import App, Caller
 from api.paging import cursor_of, window
 from api.parameters import TargetName
+from api.routes.diagnosis import brief_diagnosis
 from api.routes.studies import planned
 from api.routes.targets import BY_NAME
 from api.routes.targets import check_target as try_target
@@ -34,6 +35,9 @@ STUDIES_SHOWN = 12
 """Studies on the time line of a target."""
 
 NIGHTS_SHOWN = 5
+
+LOOK_SECONDS = 5.0
+"""How long a diagnosis looks before its page comes."""
 
 
 @router.get("")
@@ -72,6 +76,13 @@ def check_target(app: App, request: Request, name: TargetName, _form: Form) -> R
     """Read servers, gateway and metrics once, and show what could be read."""
     checks = try_target(app, name)
     return renderer_of(request).page(request.scope, "checks.html.j2", name=name, checks=checks)
+
+
+@router.get("/{name}/diagnosis")
+def show_diagnosis(app: App, request: Request, name: TargetName) -> Response:
+    """Look at servers and gateway for some seconds, change nothing, and say what is the matter."""
+    found = brief_diagnosis(app, name, LOOK_SECONDS)
+    return renderer_of(request).page(request.scope, "diagnosis.html.j2", name=name, found=found)
 
 
 @router.get("/{name}/start")

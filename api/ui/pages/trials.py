@@ -55,7 +55,8 @@ def show_trial(app: App, request: Request, study_id: StudyId, number: TrialNumbe
     """Show a trial with every step's counts, their source, the statistics and the reason."""
     evidence = app.catalogue.evidence(study_id, number)
     view = _view(evidence, app.catalogue.standing(evidence.summary.study))
-    return renderer_of(request).page(request.scope, "trial.html.j2", view=view)
+    answer = trial_answer(evidence, app.settings.trace_url)
+    return renderer_of(request).page(request.scope, "trial.html.j2", view=view, trace_url=answer.trace_url)
 
 
 def _view(evidence: TrialEvidence, standing: StudyStanding) -> TrialView:

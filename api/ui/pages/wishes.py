@@ -19,6 +19,7 @@ from api.ui.pages.entrance import SEE_OTHER
 from api.ui.rendering import renderer_of
 from autotuner.bootstrap import Application
 from autotuner.errors import NotFound
+from autotuner.promotions import roll_back
 from autotuner.report.tables import comparison
 
 router = APIRouter(prefix="/ui/studies/{study_id}", include_in_schema=False)
@@ -26,12 +27,16 @@ router = APIRouter(prefix="/ui/studies/{study_id}", include_in_schema=False)
 
 @dataclass(frozen=True)
 class Step:
-    """Something that can be asked: what the button says, what will happen, and what does it."""
+    """Something that can be asked: what the button says, what will happen, and what does it.
+
+    perform: returns the id of another study where that is the one to look at then.
+    """
 
     title: str
     button: str
     effect: str
     perform: Callable[..., Any]
+    needs_reason: bool = False
 
 
 ASKED: Mapping[str, Step] = {
@@ -42,6 +47,16 @@ ASKED: Mapping[str, Step] = {
         pause,
     ),
     "resume": Step("Resume", "Resume the study", "It goes on with the next trial.", resume),
+    "rollback": Step(
+        "Roll back",
+        "Roll back: restore what was before",
+        "Production goes back to exactly what it was before this promotion, one replica at a time, each judged. A "
+        "study of its own does it and tries nothing; while this one has not ended, it is cancelled and restores.",
+        lambda app, caller, study_id, said: (
+            roll_back(app.desk(), study_id, caller.actor, said.reason).study_id
+        ),
+        needs_reason=True,
+    ),
     "cancel": Step(
         "Cancel",
         "Cancel the study for good",
@@ -108,5 +123,6 @@ def _confirm(app: Application, request: Request, study_id: str, step: Step) -> R
 
 def _perform(app: Application, caller: Any, study_id: str, step: Step, form: Mapping[str, str]) -> Response:
     found = app.catalogue.study_id(study_id)
-    step.perform(app, caller, found, Reason(reason=reason_of(form)))
-    return RedirectResponse(f"/ui/studies/{found}", SEE_OTHER)
+    said = Reason(reason=reason_of(form, needed=step.needs_reason))
+    made = step.perform(app, caller, found, said)
+    return RedirectResponse(f"/ui/studies/{made if isinstance(made, str) else found}", SEE_OTHER)

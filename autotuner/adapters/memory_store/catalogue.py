@@ -12,6 +12,7 @@ from autotuner.bookkeeping.rules import LATEST, summarise
 from autotuner.bookkeeping.summaries import (
     GLANCED_AT,
     ledger_line,
+    restored_by,
     serving,
     standing_of,
     trial_summaries,
@@ -78,7 +79,11 @@ class MemoryCatalogue:
         for name in targets:
             newest = [each for each in newest_first if each.plan.target.name == name][:GLANCED_AT]
             if newest:
-                found[name] = Glance(summarise(newest[0]), serving(trial_summaries(newest)))
+                restored = {
+                    k: v for each in newest for k, v in restored_by(each.id, each.plan, each.outcome).items()
+                }
+                ids = [each.id for each in newest]
+                found[name] = Glance(summarise(newest[0]), serving(ids, restored, trial_summaries(newest)))
         return found
 
     def study_id(self, name: str) -> str:

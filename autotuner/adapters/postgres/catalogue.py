@@ -14,6 +14,7 @@ from sqlalchemy import (
     Integer,
     Row,
     Select,
+    case,
     column,
     func,
     select,
@@ -33,7 +34,7 @@ from autotuner.adapters.postgres.tables import (
     trials,
 )
 from autotuner.bookkeeping.rules import LATEST, plain
-from autotuner.bookkeeping.summaries import GLANCED_AT, serving
+from autotuner.bookkeeping.summaries import GLANCED_AT, restored_by, serving
 from autotuner.catalogue import (
     AuditFilter,
     Glance,
@@ -128,12 +129,17 @@ class PostgresCatalogue:
             newest = connection.execute(_newest_studies(targets)).all()
             wanted = trials.c.study_id.in_([row.id for row in newest])
             telling = connection.execute(select(trials).where(wanted, _TELLS_PRODUCTION)).all()
-        told: dict[str, list[TrialSummary]] = {}
-        for row in telling:
-            told.setdefault(row.target, []).append(_trial(row))
-        # The first row of a target is its newest study's.
-        first = {row.target: _summary(row) for row in reversed(newest)}
-        return {name: Glance(summary, serving(told.get(name, ()))) for name, summary in first.items()}
+        restored: dict[str, Configuration] = {}
+        for row in newest:
+            if row.plan is not None:
+                restored |= restored_by(row.id, from_record(StudyPlan, row.plan), row.outcome)
+        told = [_trial(row) for row in telling]
+        found: dict[str, Glance] = {}
+        for name in dict.fromkeys(row.target for row in newest):
+            of_target = [row for row in newest if row.target == name]
+            ids = [row.id for row in of_target]
+            found[name] = Glance(_summary(of_target[0]), serving(ids, restored, told))
+        return found
 
     def study_id(self, name: str) -> str:
         """Return the id of a study; see `catalogue.Catalogue`."""
@@ -267,8 +273,10 @@ _TELLS_PRODUCTION = (trials.c.kind == TrialKind.PRODUCTION.value) | (
 def _newest_studies(names: Sequence[str]) -> Select[Any]:
     """The newest studies of each target, newest first: a short walk of an index for each name."""
     order = (studies.c.created_at.desc(), studies.c.ordinal.desc())
+    rolled_back = studies.c.outcome == Outcome.ROLLED_BACK.value
+    restoring = case((rolled_back, studies.c.initial["plan"]))
     of_target = (
-        select(*SUMMARY, studies.c.ordinal)
+        select(*SUMMARY, studies.c.ordinal, restoring.label("plan"))
         .where(studies.c.target == targets.c.name)
         .order_by(*order)
         .limit(GLANCED_AT)
