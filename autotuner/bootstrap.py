@@ -110,7 +110,7 @@ def world_of(
     secrets: what its metrics server may need. cluster: how its API server is reached. Raises InvalidInput.
     """
     if target.workload is not None:
-        return _world_on_kubernetes(target, clock, cluster)
+        return _world_on_kubernetes(target, clock, secrets, cluster)
     from autotuner.adapters.envoy import EnvoyRoute  # noqa: PLC0415 - half a second of importing, all of these
     from autotuner.adapters.triton import TritonServing  # noqa: PLC0415
 
@@ -202,7 +202,7 @@ def _trusting(authorities: str) -> ssl.SSLContext | None:
         raise InvalidInput("--ca", authorities, f"a PEM file of certificate authorities ({error})") from error
 
 
-def _world_on_kubernetes(target: Target, clock: Clock, access: ClusterAccess) -> World:
+def _world_on_kubernetes(target: Target, clock: Clock, secrets: SecretShelf, access: ClusterAccess) -> World:
     from autotuner.adapters.kubernetes import (  # noqa: PLC0415 - an extra: most installations have no cluster
         KubernetesCanary,
         KubernetesRoute,
@@ -220,7 +220,7 @@ def _world_on_kubernetes(target: Target, clock: Clock, access: ClusterAccess) ->
     return World(
         LocatedServing(whereabouts, production, TritonServing),
         route,
-        LocatedMetrics(whereabouts, lambda located: metrics_of(located, clock), clock),
+        LocatedMetrics(whereabouts, lambda located: metrics_of(located, clock, secrets), clock),
         KubernetesCanary(cluster, target, route, clock),
     )
 

@@ -126,8 +126,7 @@ def _gateway(plan: StudyPlan, looks: Looks) -> Iterator[Finding]:
         why = sample.faults.get("gateway", "no data")
         yield Finding("gateway", State.MISSING, why, _gateway_scrape(plan.target))
         return
-    for replica in plan.target.replicas:
-        name = replica.name
+    for name in plan.target.backends(replica.name for replica in plan.target.replicas):
         if name in sample.gateway:
             counters = sample.gateway[name]
             detail = f"{counters.sent:,} requests counted, {counters.failed:,} failed; {_age(looks)}"

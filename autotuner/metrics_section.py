@@ -201,8 +201,9 @@ class MetricsSection(Section):
     def _check_template(self, field: str) -> None:
         """Labels that are the same for every replica would count all of them as one."""
         labels: dict[str, str] = getattr(self, field)
-        if labels and not any(re.search(r"\{(name|host|address)\}", text) for text in labels.values()):
-            allowed = "at least one label with {name}, {host} or {address}, which differ between replicas"
+        told = ("{name}",) if field == "gateway" else ("{name}", "{host}", "{address}")
+        if labels and not any(each in text for text in labels.values() for each in told):
+            allowed = f"at least one label with {' or '.join(told)}, which differs between replicas"
             raise InvalidInput(f"metrics.{field}", labels, allowed)
 
     def instrumentation(self) -> Instrumentation:

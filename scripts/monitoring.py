@@ -187,8 +187,9 @@ class TargetQueries:
     def replicas(self, names: Iterable[str]) -> str:
         """Return matchers of the gateway's series of replicas."""
         template = dict(self._plan.gateway) or dict(self._preset.replica)
+        clusters = [self.target.gateway.cluster(backend) for backend in self.target.backends(names)]
         told = {
-            label: "|".join(text.replace("{name}", name).replace(".", r"\\.") for name in names)
+            label: "|".join(text.replace("{name}", name).replace(".", r"\\.") for name in clusters)
             for label, text in template.items()
         }
         common = [*self._plan.labels, *self._preset.reading.match]

@@ -153,6 +153,21 @@ def test_edges_are_matched_as_numbers(server: PrometheusStub) -> None:
     assert not second.gateway["canary"].behind(first.gateway["canary"])
 
 
+def test_replicas_that_the_gateway_does_not_tell_apart_are_counted_as_one_backend(
+    server: PrometheusStub,
+) -> None:
+    rig = scraped(server)
+    replicas = [dataclasses.replace(replica, backend="all") for replica in rig.target.stable]
+    stable = (*replicas, Replica("stable-1", "http://b:8000", "http://b:8002/metrics", backend="all"))
+    gateway = dataclasses.replace(rig.target.gateway, clusters={"all": "stable-0"})
+    target = dataclasses.replace(rig.target, stable=stable, gateway=gateway)
+    metrics = PrometheusMetrics(target, SecretShelf(), lambda: ({}, {}), rig.clock)
+    sample = metrics.sample()
+    assert {name: counters.sent for name, counters in sample.gateway.items()} == {"all": 150, "canary": 150}
+    assert set(sample.servers) == set(NAMES)
+    assert 'instance="b:8002"' in sample.faults["stable-1"]
+
+
 # ---- what goes wrong ----
 
 

@@ -20,14 +20,20 @@ TRITON_OWN_LABELS = frozenset(
 
 
 class TargetSeries:
-    """The series of one target."""
+    """The series of one target: at the gateway by backend, of the servers by replica."""
 
     def __init__(self, target: Target, plan: Instrumentation, preset: Preset) -> None:
         self._plan = plan
         self._preset = preset
         gateway = plan.gateway or tuple(preset.replica.items())
-        self.gateway = {r.name: _filled(gateway, r) for r in target.replicas}
-        self.servers = {r.name: _filled(plan.server or SERVER_LABELS, r) for r in target.replicas}
+        backends = target.backends(replica.name for replica in target.replicas)
+        self.gateway = {b: _filled(gateway, {"{name}": target.gateway.cluster(b)}) for b in backends}
+        self.servers = {r.name: _filled(plan.server or SERVER_LABELS, _places(r)) for r in target.replicas}
+
+    @property
+    def doors(self) -> tuple[str, ...]:
+        """Everything that is absent when nothing can be read: the gateway, its backends, and the servers."""
+        return tuple(dict.fromkeys(("gateway", *self.gateway, *self.servers)))
 
     @property
     def server_names(self) -> frozenset[str]:
@@ -63,16 +69,20 @@ def belongs(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return all(labels.get(name) == value for name, value in wanted.items())
 
 
-def _filled(template: Labels, replica: Replica) -> dict[str, str]:
-    """The labels of one replica. Only the four placeholders are replaced; whatever else is in braces stays."""
+def _filled(template: Labels, values: Mapping[str, str]) -> dict[str, str]:
+    """The labels of one replica. Only the placeholders are replaced; whatever else is in braces stays."""
+    return {label: _replaced(text, values) for label, text in template}
+
+
+def _places(replica: Replica) -> dict[str, str]:
+    """What the placeholders of a server's labels stand for."""
     place = urlsplit(replica.metrics_url)
-    values = {
+    return {
         "{name}": replica.name,
         "{host}": place.hostname or "",
         "{port}": str(place.port or ""),
         "{address}": place.netloc,
     }
-    return {label: _replaced(text, values) for label, text in template}
 
 
 def _replaced(text: str, values: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from autotuner.adapters.prometheus.client import PrometheusClient, Secrets
 from autotuner.adapters.prometheus.promql import samples_of
 from autotuner.adapters.prometheus.scrapes import Source, newest_of, series_in
 from autotuner.adapters.prometheus.series import TargetSeries
-from autotuner.adapters.prometheus.watch import GATEWAY, Seen, Watch, note
+from autotuner.adapters.prometheus.watch import Seen, Watch, note
 from autotuner.domain.measurement import BatchTiming, GatewayCounters, Sample, ServerCounters
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput
@@ -39,7 +39,6 @@ class PrometheusMetrics:
         self._plan = target.metrics
         preset = preset_of(self._plan)
         self._reading = preset.reading
-        self._names = [replica.name for replica in target.replicas]
         self._series = TargetSeries(target, self._plan, preset)
         self._client = PrometheusClient(self._plan.prometheus, secrets, clock)
         self._statistics = statistics
@@ -107,7 +106,7 @@ class PrometheusMetrics:
     ) -> tuple[tuple[float, ...], dict[str, GatewayCounters]]:
         if at is None:
             if seen.gateway:
-                for name in (GATEWAY, *self._names):
+                for name in self._series.doors:
                     note(
                         faults,
                         name,
@@ -119,14 +118,14 @@ class PrometheusMetrics:
             pages = [_scrape_from(source, at) for source in seen.gateway]
             edges = _shared([self._reading.edges(page, replicas) for page in pages])
         except Unreadable as reason:
-            for name in (GATEWAY, *self._names):
+            for name in self._series.doors:
                 note(faults, name, self.watch.told(f"the gateway: {reason}"))
             return (), {}
         who = self.watch.continuity.who(seen.gateway)
         counters: dict[str, GatewayCounters] = {}
-        for name in self._names:
+        for name, labels in self._series.gateway.items():
             try:
-                counted = [self._reading.counters(page, self._series.gateway[name], edges) for page in pages]
+                counted = [self._reading.counters(page, labels, edges) for page in pages]
                 counters[name] = replace(self._steadied(name, _added(counted)), counted_by=who)
             except Unreadable as reason:
                 note(faults, name, self.watch.told(f"the gateway's counters of {name}: {reason}"))

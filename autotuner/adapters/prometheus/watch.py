@@ -70,7 +70,7 @@ class Watch:
         if not self.every_seconds:
             deadline /= 2
             if fault := self._learn(deadline):
-                return Seen(0.0, (), {}, dict.fromkeys((GATEWAY, *self._names), self.told(fault)))
+                return Seen(0.0, (), {}, dict.fromkeys(self._series.doors, self.told(fault)))
         span = self.span_seconds()
         answers = self._client.ask(
             {
@@ -137,12 +137,12 @@ class Watch:
         try:
             now = self._server_now(answers[CLOCK])
         except Unreadable as reason:
-            return Seen(0.0, (), {}, dict.fromkeys((GATEWAY, *self._names), self.told(str(reason))))
+            return Seen(0.0, (), {}, dict.fromkeys(self._series.doors, self.told(str(reason))))
         gateway: tuple[Source, ...] = ()
         try:
             gateway = self._gateways(answers[GATEWAY], now, faults)
         except Unreadable as reason:
-            for name in (GATEWAY, *self._names):
+            for name in self._series.doors:
                 note(faults, name, self.told(f"the gateway: {reason}"))
         servers = self._servers(answers[SERVERS], now, faults)
         if abs(self.server_clock.ahead_seconds) >= TOLD_SKEW_SECONDS:
