@@ -126,8 +126,10 @@ def _surely_better(one: Expected, other: Expected, aim: Aim) -> bool:
     return one.capacity.low > other.capacity.value
 
 
-def question_of(seen: Observed, asked: Asked, understood: Understood, member: Member) -> Question:
-    """Return the question under one explanation."""
+def question_of(
+    seen: Observed, asked: Asked, understood: Understood, member: Member, rate_per_second: float | None = None
+) -> Question:
+    """Return the question under one explanation, at today's rate or at another."""
     noise, curve = member.noise, member.device.curve_seconds
     replica = Replica(
         curve,
@@ -143,7 +145,7 @@ def question_of(seen: Observed, asked: Asked, understood: Understood, member: Me
         seen.setting,
         replica,
         understood.intensity,
-        seen.rate_per_second,
+        rate_per_second or seen.rate_per_second,
         asked.ceiling_seconds,
         asked.aim,
         asked.tie,
@@ -151,9 +153,19 @@ def question_of(seen: Observed, asked: Asked, understood: Understood, member: Me
     )
 
 
-def expected(seen: Observed, asked: Asked, understood: Understood, setting: Setting) -> Expected:
-    """Return a setting's figures under all explanations, moved by what today's deviated from its own."""
-    views = [_view(question_of(seen, asked, understood, one), setting) for one in understood.members]
+def expected(
+    seen: Observed,
+    asked: Asked,
+    understood: Understood,
+    setting: Setting,
+    rate_per_second: float | None = None,
+) -> Expected:
+    """Return a setting's figures under all explanations, moved by what today's deviated from its own.
+
+    rate_per_second: that p99 is asked at; None for today's.
+    """
+    questions = [question_of(seen, asked, understood, one, rate_per_second) for one in understood.members]
+    views = [_view(question, setting) for question in questions]
     weights = np.array([one.weight for one in understood.members])
     shift = _deviation(seen, asked, understood) * (1.0 if setting == seen.setting else CARRIED_OVER)
     p99 = _band([view.p99_seconds for view in views], weights, P99_MISFIT, shift)
