@@ -29,8 +29,8 @@ FAMILY_PATTERN = r"^[a-zA-Z_:][a-zA-Z0-9_:]*$"
 NAMED_PATTERN = r"^[a-z0-9][a-z0-9-]{0,62}$"
 NAMED_ALLOWED = "the name of a secret, not the secret: lower-case letters, digits and hyphens, up to 63"
 LABELS_ALLOWED = "a mapping of at most 10 label names to texts of at most 200 characters"
-LONGEST_DEADLINE = timedelta(seconds=4)
-DEADLINE_ALLOWED = "a duration from 100ms to 4s"
+LONGEST_DEADLINE = timedelta(seconds=3)
+DEADLINE_ALLOWED = "a duration from 100ms to 3s"
 
 
 PATTERN_PATTERN = r"^[0-9A-Za-z_.|()\[\]^-]+$"

@@ -140,7 +140,7 @@ def studies() -> tuple[Panel, ...]:
         ),
         Panel(
             "Harm budgets used",
-            "Median and largest share of its harm budget that a study had used when it ended, within a day.",
+            "Median and largest share used when studies ended, within a day.",
             tuple(
                 (
                     f"p{share}",

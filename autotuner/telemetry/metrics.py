@@ -15,6 +15,8 @@ from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
 
+from autotuner.domain.judgement import Verdict
+from autotuner.domain.study import Outcome, TrialKind
 from autotuner.errors import Unavailable
 
 __all__ = ["MEDIA_TYPE", "METRICS", "Gauge", "Instruments", "serve_page"]
@@ -30,13 +32,18 @@ SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 @dataclass(frozen=True)
 class Metric:
-    """One family of metrics: its full name, what it counts, its labels, and what kind it is."""
+    """One family of metrics: its full name, what it counts, its labels, and what kind it is.
+
+    known: values of the labels that are known beforehand. They are shown from the start, at zero: a counter that only
+    appears with its first event has no increase that anybody could see.
+    """
 
     name: str
     help: str
     labels: tuple[str, ...] = ()
     kind: Callable[..., Any] = Counter
     buckets: tuple[float, ...] = ()
+    known: tuple[tuple[str, ...], ...] = ()
 
     @property
     def options(self) -> dict[str, Any]:
@@ -65,6 +72,7 @@ TICKS = Metric(
     "autotuner_ticks_total",
     "Ticks of studies, by what became of them: done, taken over by another worker, failed",
     ("result",),
+    known=(("done",), ("taken over",), ("failed",)),
 )
 TICK_SECONDS = Metric("autotuner_tick_duration_seconds", "Seconds that a tick took", (), Histogram, SECONDS)
 TICK_LATENESS = Metric(
@@ -85,6 +93,7 @@ VERDICTS = Metric(
     "autotuner_verdicts_total",
     "Trials judged, by why they were measured and the verdict",
     ("kind", "verdict"),
+    known=tuple((kind.value, verdict.value) for kind in TrialKind for verdict in Verdict),
 )
 BLIND = Metric(
     "autotuner_blind_windows_total",
@@ -101,20 +110,30 @@ HARM_SHARE = Metric(
     Histogram,
     SHARES,
 )
-ENDED = Metric("autotuner_studies_ended_total", "Studies that ended, by their outcome", ("outcome",))
+ENDED = Metric(
+    "autotuner_studies_ended_total",
+    "Studies that ended, by their outcome",
+    ("outcome",),
+    known=tuple((outcome.value,) for outcome in Outcome),
+)
 CHANGES = Metric(
     "autotuner_production_changes_total",
     "Changes of production that ended: promotion, or rollback of one, made or under way",
     ("change",),
+    known=(("promotion",), ("rollback",)),
 )
 LEADS = Metric("autotuner_scheduler_leads", "1 while this scheduler leads, else 0", kind=Gauge)
 NIGHTS = Metric(
-    "autotuner_nights_total", "Nights settled, by what became of them: started, missed", ("state",)
+    "autotuner_nights_total",
+    "Nights settled, by what became of them: started, missed",
+    ("state",),
+    known=(("started",), ("missed",)),
 )
 NOTICES = Metric(
     "autotuner_notices_total",
     "Attempts to deliver a notice, by what it came to: delivered, failed, given up",
     ("result",),
+    known=(("delivered",), ("failed",), ("given up",)),
 )
 
 
@@ -150,6 +169,8 @@ class Instruments:
                 metric.name, metric.help, metric.labels, registry=self.registry, **metric.options
             )
             object.__setattr__(self, name, made)
+            for values in metric.known:
+                made.labels(*values)
 
     def page(self) -> bytes:
         """Return everything as a page of Prometheus' text format."""

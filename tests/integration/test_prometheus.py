@@ -278,7 +278,7 @@ def test_counts_are_equal_to_the_request_and_verdicts_in_every_window(stack: Sta
     print(f"{compared.total()} windows, verdicts equal in {compared[True]}: {dict(decided)}")
     assert compared.total() > 2000
     assert compared[True] >= 0.99 * compared.total()
-    assert min(decided[each] for each in (Verdict.ACCEPT, Verdict.REJECT, Verdict.VOID, None)) > 20
+    assert min(decided[each] for each in (Verdict.ACCEPT, Verdict.REJECT, Verdict.VOID, None)) >= 5
 
 
 def counted(window: Window, name: str) -> tuple[object, ...]:

@@ -66,6 +66,19 @@ def test_a_terrible_candidate_shows_as_harm() -> None:
     assert shown(instruments)['autotuner_verdicts_total{kind="candidate",verdict="reject"}'] == 1
 
 
+def test_what_is_known_beforehand_is_shown_at_zero_so_that_its_first_event_is_an_increase() -> None:
+    page = Instruments().page().decode()
+    for sample in (
+        'autotuner_studies_ended_total{outcome="kept"}',
+        'autotuner_verdicts_total{kind="candidate",verdict="reject"}',
+        'autotuner_ticks_total{result="taken over"}',
+        'autotuner_nights_total{state="missed"}',
+        'autotuner_notices_total{result="given up"}',
+        'autotuner_production_changes_total{change="rollback"}',
+    ):
+        assert f"{sample} 0.0\n" in page
+
+
 def test_each_time_that_a_window_goes_blind_is_counted_once() -> None:
     seeing, blind = (
         under_way(begun(state=TrialState.MEASURING, window=a_window(blind_since=since)))

@@ -112,7 +112,7 @@ def test_the_example_loads_and_names_every_field() -> None:
         ({"prometheus": {}}, "metrics.prometheus.url"),
         ({"prometheus": {"url": "prometheus:9090"}}, "a URL with its host"),
         ({"prometheus": {"url": "http://me:secret@h"}}, "without user, password or query"),
-        ({"prometheus": {"url": URL, "deadline": "10s"}}, "a duration from 100ms to 4s"),
+        ({"prometheus": {"url": URL, "deadline": "10s"}}, "a duration from 100ms to 3s"),
         ({"prometheus": {"url": URL, "bearer": "../etc/passwd"}}, "the name of a secret"),
         (
             {"prometheus": {"url": URL, "bearer": "a", "basic": {"user": "b", "password": "c"}}},

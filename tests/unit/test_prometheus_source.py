@@ -142,6 +142,19 @@ def test_a_gateway_scrape_waits_for_the_servers_scrapes_after_it(server: Prometh
     assert sample.servers["canary"].succeeded == sample.gateway["canary"].sent == 160
 
 
+def test_a_servers_scrape_after_a_gap_does_not_belong_to_a_gateways_scrape_before_it(
+    server: PrometheusStub,
+) -> None:
+    rig = scraped(server)
+    rig.scrape(6, servers=("stable-0",))
+    rig.scrape(7, servers=("stable-0",), gateway=False)
+    rig.scrape(8, gateway=False)
+    rig.turn(15)
+    sample = rig.look()
+    assert sample.at == at(25)
+    assert sample.servers["canary"].succeeded == 150
+
+
 def test_edges_are_matched_as_numbers(server: PrometheusStub) -> None:
     rig = scraped(server)
     first = rig.look()

@@ -86,11 +86,19 @@ class Source:
         """Return the usual time between two scrapes; None when there are too few."""
         if len(self.times) < FEWEST_SCRAPES:
             return None
-        return statistics.median(later - earlier for earlier, later in itertools.pairwise(self.times))
+        return statistics.median_low(self._between())
+
+    def even(self) -> bool:
+        """Whether no scrape is missing between the oldest and the newest."""
+        between = self._between()
+        return max(between, default=0.0) <= MISSED * min(between, default=0.0)
+
+    def _between(self) -> list[float]:
+        return [later - earlier for earlier, later in itertools.pairwise(self.times)]
 
     def gap_seconds(self) -> float:
         """Return the longest time between two scrapes."""
-        return max((later - earlier for earlier, later in itertools.pairwise(self.times)), default=0.0)
+        return max(self._between(), default=0.0)
 
 
 def scraped_in(series: Iterable[Series], own_labels: Collection[str]) -> list[Source]:

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 
 from autotuner.adapters.prometheus.client import PrometheusClient, Secrets
 from autotuner.adapters.prometheus.promql import samples_of
-from autotuner.adapters.prometheus.scrapes import Source, newest_of, series_in
+from autotuner.adapters.prometheus.scrapes import MISSED, Source, newest_of, series_in
 from autotuner.adapters.prometheus.series import TargetSeries
-from autotuner.adapters.prometheus.watch import Seen, Watch, note
+from autotuner.adapters.prometheus.watch import SERVERS, Seen, Watch, note
 from autotuner.domain.measurement import BatchTiming, GatewayCounters, Sample, ServerCounters
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput
@@ -86,8 +86,10 @@ class PrometheusMetrics:
     def _together(self, seen: Seen) -> tuple[float | None, dict[str, float]]:
         """The gateway's scrape, and for each server its first scrape at or after that; None without a gateway.
 
-        The newest one of the gateway's that every server has an answer to.
+        The newest one of the gateway's that every server has an answer to, no later than its usual next scrape: one
+        after a gap would bound another window.
         """
+        within = MISSED * self.watch.interval_seconds(SERVERS)
         newest = {name: source.times[-1] for name, source in seen.servers.items()}
         if not seen.gateway:
             return None, newest
@@ -97,7 +99,7 @@ class PrometheusMetrics:
         )
         for at in candidates:
             found = {name: _first_from(source, at) for name, source in seen.servers.items()}
-            if all(when is not None for when in found.values()):
+            if all(when is not None and when - at <= within for when in found.values()):
                 return at, {name: when for name, when in found.items() if when is not None}
         return None, newest
 

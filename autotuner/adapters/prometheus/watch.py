@@ -103,11 +103,14 @@ class Watch:
         return ""
 
     def _keep_interval(self, door: str, sources: list[Source]) -> None:
-        found = [interval for source in sources if (interval := source.interval_seconds()) is not None]
+        """Learn how often a door is scraped; what is known already is not forgotten for scrapes that are missing."""
+        usable = [source for source in sources if door not in self.every_seconds or source.even()]
+        found = [every for source in usable if (every := source.interval_seconds()) is not None]
         if found:
             self.every_seconds[door] = max(found)
 
-    def _interval(self, door: str) -> float:
+    def interval_seconds(self, door: str) -> float:
+        """Return how often a door is usually scraped."""
         return self.every_seconds.get(door, max(self.every_seconds.values(), default=0.0))
 
     def span_seconds(self) -> float:
@@ -207,7 +210,7 @@ class Watch:
 
     def _check(self, source: Source, door: str, now: float) -> None:
         """Raise Unreadable when the newest scrape of a source is not the present."""
-        every = self._interval(door)
+        every = self.interval_seconds(door)
         age = now - source.times[-1]
         if age > STALE_SCRAPES * every + SLACK_SECONDS:
             raise Unreadable(
@@ -219,8 +222,8 @@ class Watch:
         fallen = self.continuity.took(source, gauges)
         if fallen is not None:
             note(faults, name, self.told(f"the counters of {source.name} began anew at {_instant(fallen)}"))
-        every, gap = source.interval_seconds(), source.gap_seconds()
-        if every is not None and gap > MISSED * every:
+        every, gap = self.interval_seconds(GATEWAY if name == GATEWAY else SERVERS), source.gap_seconds()
+        if gap > MISSED * every:
             what = f"{source.name} was not scraped for {gap:.0f} s, where every {every:g} s is usual"
             note(faults, name, self.told(what))
 
