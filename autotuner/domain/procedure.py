@@ -247,6 +247,9 @@ def _blind(study: Study, trial: Trial, window: OpenWindow, seen: Observation, wh
 def _stand_still(study: Study, trial: Trial, seen: Observation, newest: Sample) -> Decision:
     """Wait for newer counters than those of the last look: a metrics server has them at its next scrape."""
     age = seen.at - newest.at
+    if age < -study.plan.pace.look_interval:
+        why = "the clock was set back: how long the window has been open is not known"
+        return _spoil(study, trial, seen, why)
     if age >= study.plan.pace.no_data_limit:
         return _spoil(study, trial, seen, f"no newer counters for {age.total_seconds():.0f} s")
     return _hold(study, "no newer counters than at the last look")
