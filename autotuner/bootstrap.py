@@ -6,6 +6,7 @@ What only a study needs is imported when the first study needs it: most commands
 from __future__ import annotations
 
 import functools
+import gc
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -76,6 +77,10 @@ THREADS = "autotuner-work"
 
 READS_PER_TICK = 4
 """Threads that read servers, for each that ticks: a tick reads every replica and the gateway at once."""
+
+COLLECTED_AFTER = (100_000, 20, 50)
+"""How many more objects were made than given back before the youngest are looked at; after how many such looks the
+older ones are."""
 
 PROPOSALS = 2
 """Proposals computed at the same time: they use processors, and ticks need some too."""
@@ -388,6 +393,25 @@ class Application:
         if self.ticks is not None:
             self.ticks.shutdown(wait=False, cancel_futures=True)
         self.close()
+
+
+@contextmanager
+def collected_rarely() -> Iterator[None]:
+    """Let the garbage collector look at what is new rarely, and at what was made before never, inside the block.
+
+    For a process that serves or carries many studies, once it is set up. Records hold no cycles, so what is no longer
+    needed is given back without it; but each time it goes through a million of them, everything stands still for most
+    of a second.
+    """
+    usual = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTED_AFTER)
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*usual)
 
 
 def terms_of(settings: Settings) -> Terms:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autotuner.bootstrap import Application
+from autotuner.bootstrap import Application, collected_rarely
 from autotuner.cli.invocation import Invocation, Json, of, say
 from autotuner.cli.stopping import stopped_by_signals
 from autotuner.errors import Refused
@@ -92,5 +92,5 @@ def _serve(invocation: Invocation, app: Application, asked: Address, welcome: li
 
     settings = app.settings
     host, port = asked
-    with stopped_by_signals(stop):
+    with stopped_by_signals(stop), collected_rarely():
         api.serve(app, stop, started, host or settings.api_host, settings.api_port if port is None else port)

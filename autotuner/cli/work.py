@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from autotuner.bootstrap import Application
+from autotuner.bootstrap import Application, collected_rarely
 from autotuner.cli.invocation import Json, of
 from autotuner.cli.stopping import stopped_by_signals
 from autotuner.controller import Tick
@@ -64,7 +64,8 @@ def carry(app: Application, stop: threading.Event, *, until_idle: bool) -> int:
     made = app.worker()
     made.told = tell
     try:
-        made.run(stop, until_idle)
+        with collected_rarely():
+            made.run(stop, until_idle)
     finally:
         give_back(made)
     return ticks

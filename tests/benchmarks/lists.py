@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
+
 from autotuner.access import Wanted, issue_token
 from autotuner.adapters.clock import SystemClock
 from autotuner.adapters.postgres import PostgresTokens, open_engine
@@ -36,6 +38,9 @@ STUDIES, TRIALS_EACH = 2_000, 500
 CLIENTS = 20
 ROUNDS = 10
 """How often each client asks each question."""
+
+STRIDE = 7
+"""How many questions apart clients begin: people do not ask the same at once."""
 
 MEDIAN_SECONDS, P99_SECONDS = 0.100, 0.250
 
@@ -57,10 +62,9 @@ QUESTIONS = (
     "/v1/trials?max_batch_size_min=64",
     "/v1/trials?study=study-50&kind=candidate&state=judged",
     f"/v1/studies/{RICH[0]}/trials?sort=harm_requests",
-    f"/v1/studies/{RICH[0]}/trials/250",
+    f"/v1/studies/{RICH[0]}/trials/77",
     f"/v1/studies/{RICH[0]}",
     f"/v1/studies/{RICH[0]}/journal",
-    f"/v1/studies/{RICH[0]}/promotion",
     *EXPORTS,
     "/v1/studies",
     "/v1/studies?target=target-7",
@@ -68,6 +72,8 @@ QUESTIONS = (
     "/v1/studies?phase=search",
     "/v1/promotions",
     "/v1/promotions?waiting=false",
+    "/v1/ledger",
+    "/v1/ledger?target=target-7",
     "/v1/schedules",
     "/v1/nights",
     "/v1/nights?target=target-7",
@@ -79,6 +85,25 @@ QUESTIONS = (
     "/v1/audit?until=2026-03-01T00:00:00Z",
 )
 
+PAGES = (
+    "/ui/targets",
+    "/ui/targets/target-7",
+    "/ui/targets/target-7/slo-budget",
+    "/ui/studies",
+    "/ui/studies?target=target-7",
+    "/ui/studies/study-51",
+    f"/ui/studies/{RICH[0]}",
+    f"/ui/studies/{RICH[0]}/trials/77",
+    "/ui/trials",
+    "/ui/trials?verdict=reject&target=target-7",
+    "/ui/promotions",
+    "/ui/ledger",
+    "/ui/schedules",
+    "/ui/audit",
+    "/ui/audit?actor=actor-7",
+)
+ASKED = (*QUESTIONS, *PAGES)
+
 
 @dataclass
 class Found:
@@ -87,7 +112,7 @@ class Found:
     seconds: how long the run took; processor_seconds: of the service in it.
     """
 
-    answers: dict[str, list[float]] = field(default_factory=lambda: {each: [] for each in QUESTIONS})
+    answers: dict[str, list[float]] = field(default_factory=lambda: {each: [] for each in ASKED})
     seconds: float = 0.0
     processor_seconds: float = 0.0
 
@@ -130,13 +155,21 @@ def measured(url: str, rounds: int) -> Found:
         place = urlsplit(address)
         assert place.hostname is not None
         assert place.port is not None
-        clients = [Client(place.hostname, place.port, secret) for _ in range(CLIENTS)]
+        cookie = _signed_in(address, secret)
+        clients = [Client(place.hostname, place.port, secret, cookie) for _ in range(CLIENTS)]
         asyncio.run(_ask_all(clients[:1], 1, Found()))  # nobody's first question waits for imports
         spent, began = _processor_seconds(process), time.perf_counter()
         asyncio.run(_ask_all(clients, rounds, found))
         found.seconds = time.perf_counter() - began
         found.processor_seconds = _processor_seconds(process) - spent
     return found
+
+
+def _signed_in(address: str, secret: str) -> str:
+    """The cookie of a session in the web UI."""
+    answer = httpx.post(f"{address}/ui/sign-in", data={"token": secret}, headers={"Origin": address})
+    assert answer.status_code == httpx.codes.SEE_OTHER, answer.text
+    return "; ".join(f"{name}={value}" for name, value in answer.cookies.items())
 
 
 async def _ask_all(clients: list[Client], rounds: int, found: Found) -> None:
@@ -146,15 +179,15 @@ async def _ask_all(clients: list[Client], rounds: int, found: Found) -> None:
 class Client:
     """One client with one question under way at any time, over a connection that is kept."""
 
-    def __init__(self, host: str, port: int, secret: str) -> None:
+    def __init__(self, host: str, port: int, secret: str, cookie: str) -> None:
         self._host, self._port = host, port
-        self._headers = f"Host: {host}\r\nAuthorization: Bearer {secret}\r\n"
+        self._headers = f"Host: {host}\r\nAuthorization: Bearer {secret}\r\nCookie: {cookie}\r\n"
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask_all(self, rounds: int, shift: int, found: Found) -> None:
         """Ask every question in turn, beginning at a place of its own."""
-        for number in range(rounds * len(QUESTIONS)):
-            question = QUESTIONS[(number + shift) % len(QUESTIONS)]
+        for number in range(rounds * len(ASKED)):
+            question = ASKED[(number + shift * STRIDE) % len(ASKED)]
             found.answers[question].append(await self._ask(question))
         await self._leave()
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from autotuner.adapters.clock import SystemClock
 from autotuner.adapters.postgres import PostgresLeases, PostgresStore, open_engine, upgrade
-from autotuner.bootstrap import pools_of, terms_of, ticks_of
+from autotuner.bootstrap import collected_rarely, pools_of, terms_of, ticks_of
 from autotuner.controller import Controller, Outside, Tick
 from autotuner.domain.study import StudyPlan
 from autotuner.operations import register_target, start_study
@@ -108,7 +108,8 @@ def measured(url: str, studies: int, seconds: float, warm_up: float) -> Found:
     spent: list[float] = []
     starting = threading.Timer(warm_up, lambda: spent.append(time.process_time()))
     starting.start()
-    worker.run(stop)
+    with collected_rarely():
+        worker.run(stop)
     found.processor_share = (time.process_time() - spent[0]) / seconds
     found.memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     pools.shutdown()

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Row, delete, exc, func, select, updat
 from sqlalchemy.dialects.postgresql import insert
 
 from autotuner.adapters.postgres.audit_log import add_lines
-from autotuner.adapters.postgres.engine import transaction
+from autotuner.adapters.postgres.engine import reading, transaction
 from autotuner.adapters.postgres.outbox import add_notices
 from autotuner.adapters.postgres.standing import dates, freeze_of, read_line, read_standing
 from autotuner.adapters.postgres.store import add_study, refused_studies
@@ -72,7 +72,7 @@ class PostgresNights:
 
     def schedules(self) -> Sequence[Schedule]:
         """Return every schedule, by target."""
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             found = connection.execute(select(schedules).order_by(schedules.c.target))
             return tuple(_schedule_of(row) for row in found)
 
@@ -116,7 +116,7 @@ class PostgresNights:
 
     def standing(self, now: datetime) -> Standing:
         """Return what keeps production as it is."""
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             return read_standing(connection, now)
 
     def start_night(self, night: Night, study: Study, said: Said) -> bool:
@@ -164,7 +164,7 @@ class PostgresNights:
     def settled_until(self) -> Mapping[str, datetime]:
         """Return when the newest settled night of each target was due."""
         newest = select(nights.c.target, func.max(nights.c.due_at).label("due_at")).group_by(nights.c.target)
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             return {row.target: row.due_at for row in connection.execute(newest)}
 
     def nights(
@@ -179,7 +179,7 @@ class PostgresNights:
             due_at, name = after
             # Said twice, so that an index on the instant is enough to begin at the right place.
             query = query.where(c.due_at <= due_at, (c.due_at < due_at) | (c.target > name))
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             return tuple(_record(row) for row in connection.execute(query))
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Row, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from autotuner.adapters.postgres.audit_log import add_lines
-from autotuner.adapters.postgres.engine import transaction
+from autotuner.adapters.postgres.engine import reading, transaction
 from autotuner.adapters.postgres.tables import slo_budgets, studies, targets
 from autotuner.bookkeeping.audit import registration_lines, retire_lines
 from autotuner.bookkeeping.rules import (
@@ -38,7 +38,7 @@ class PostgresRegistry:
 
     def registration(self, name: str) -> Registration:
         """Return a target with its newest budget and its defaults, retired or not. Raises NotFound."""
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             return _known(connection, name)
 
     def register(self, wanted: Wanted, mark: str | None, said: Said) -> Registration:

@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from autotuner.adapters.postgres.appending import Appending, state_columns, whole
 from autotuner.adapters.postgres.audit_log import add_lines, first_broken_record, newest_records
-from autotuner.adapters.postgres.engine import transaction
+from autotuner.adapters.postgres.engine import reading, transaction
 from autotuner.adapters.postgres.registry import PostgresRegistry, budget_of, retired_since
 from autotuner.adapters.postgres.standing import read_standing
 from autotuner.adapters.postgres.tables import journal, request_keys, slo_budgets, studies, targets, trials
@@ -88,7 +88,7 @@ class PostgresStore:
     def budgets(self, name: str) -> Sequence[SloBudget]:
         """Return every version of a target's budget, oldest first. Raises NotFound."""
         query = select(slo_budgets).where(slo_budgets.c.target == name).order_by(slo_budgets.c.version)
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             found = tuple(budget_of(row) for row in connection.execute(query))
         if not found:
             raise NotFound("target", name)
@@ -105,7 +105,7 @@ class PostgresStore:
 
     def started_before(self, actor: str, key: str) -> StartedBefore | None:
         """Return what `actor` started under a request key; None when it was never used."""
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             return _started_before(connection, actor, key)
 
     def study(self, study_id: str) -> Study:
@@ -120,7 +120,7 @@ class PostgresStore:
             .where(studies.c.phase != Phase.ENDED.value)
             .order_by(studies.c.created_at, studies.c.ordinal)
         )
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             return tuple((row.id, row.target) for row in connection.execute(query))
 
     def errands(self) -> Sequence[Errand]:
@@ -132,7 +132,7 @@ class PostgresStore:
             .where(studies.c.phase != Phase.ENDED.value)
             .order_by(studies.c.ordinal)
         )
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             found = connection.execute(query).all()
         return tuple(
             Errand(r.id, r.target, r.site, Phase(r.phase), Wish(r.wish), r.reverses is not None)
@@ -145,7 +145,7 @@ class PostgresStore:
         query = select(*_summary_columns(), tried.label("trials")).order_by(*NEWEST_FIRST).limit(limit)
         if target is not None:
             query = query.where(studies.c.target == target)
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             return tuple(StudySummary(**row._mapping) for row in connection.execute(query))
 
     def append(self, before: Study, after: Study, entry: JournalEntry, grant: Grant) -> None:
@@ -154,7 +154,7 @@ class PostgresStore:
 
     def next_sequence(self, study_id: str) -> int:
         """Return the sequence number of the next journal entry of a study. Raises NotFound."""
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             newest: int = _one(connection, study_id, studies.c.sequence).sequence
             return newest + 1
 
@@ -165,7 +165,7 @@ class PostgresStore:
             .where(journal.c.study_id == study_id, journal.c.sequence > after)
             .order_by(journal.c.sequence)
         )
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             _one(connection, study_id, studies.c.id)
             return tuple(JournalEntry(**row._mapping) for row in connection.execute(query))
 
@@ -177,7 +177,7 @@ class PostgresStore:
 
     def wish(self, study_id: str) -> Wish:
         """Return what an operator last asked of the study. Raises NotFound."""
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             return Wish(_one(connection, study_id, studies.c.wish).wish)
 
     def set_wish(self, study_id: str, wish: Wish, actor: str, reason: str, now: datetime) -> None:
@@ -191,12 +191,12 @@ class PostgresStore:
 
     def audit(self, limit: int = 100, subject: str | None = None) -> Sequence[AuditRecord]:
         """Return the newest audit records, newest first."""
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             return newest_records(connection, limit, subject)
 
     def standing(self, now: datetime) -> Standing:
         """Return what keeps production as it is; see `ports.Store`."""
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             return read_standing(connection, now)
 
     def first_broken_audit(self) -> int | None:
@@ -205,7 +205,7 @@ class PostgresStore:
             return first_broken_record(connection)
 
     def _study(self, query: Select[Any], study_id: str) -> Study:
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
             raise NotFound("study", study_id)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Engine, Row, exc, select, update
 
 from autotuner.adapters.postgres.audit_log import add_lines
-from autotuner.adapters.postgres.engine import transaction
+from autotuner.adapters.postgres.engine import reading, transaction
 from autotuner.adapters.postgres.tables import tokens
 from autotuner.bookkeeping.audit import token_lines, token_revoked_lines
 from autotuner.bookkeeping.rules import aware, check_new_token, kept_token
@@ -50,14 +50,14 @@ class PostgresTokens:
 
     def by_digest(self, digest: str) -> Token | None:
         """Return the token whose secret has this digest, ended or not; None when there is none."""
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(select(*COLUMNS).where(tokens.c.digest == digest)).one_or_none()
         return None if row is None else _token(row)
 
     def newest(self, limit: int = 100) -> Sequence[Token]:
         """Return tokens, newest first, ended ones too."""
         query = select(*COLUMNS).order_by(tokens.c.created_at.desc(), tokens.c.id.desc()).limit(limit)
-        with transaction(self._engine) as connection:
+        with reading(self._engine) as connection:
             return tuple(_token(row) for row in connection.execute(query))
 
     def revoke(self, token_id: str, actor: str, reason: str, now: datetime) -> Token:
