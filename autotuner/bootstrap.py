@@ -34,7 +34,7 @@ from autotuner.adapters.postgres.writing import Writing
 from autotuner.catalogue import Catalogue
 from autotuner.controller import Controller, Outside, Pools
 from autotuner.courier import Courier
-from autotuner.diagnosing import Deployment, ServerPlace
+from autotuner.diagnosing import Deployment, ServerPlace, deployment_of
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput, NotFound, Refused
@@ -66,6 +66,7 @@ from autotuner.worker import Terms, Worker
 
 if TYPE_CHECKING:
     from autotuner.adapters.kubernetes import Cluster
+    from autotuner.adapters.scrape.observer import Counted as ByServer
     from autotuner.adapters.scrape.reading import Access
     from autotuner.domain.preflight import Finding
     from autotuner.scheduler import Alarm, Scheduler
@@ -172,8 +173,22 @@ def sleep_for(duration: timedelta) -> None:
     time.sleep(duration.total_seconds())
 
 
-def observer_of(deployment: Deployment, clock: Clock) -> Observer:
-    """Return what looks at a deployment for a diagnosis. Raises InvalidInput for authorities that cannot be read."""
+def target_observer(target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS) -> Observer:
+    """Return what looks at a target for a diagnosis. Raises Refused, InvalidInput."""
+    from autotuner.adapters.scrape.observer import Counted as ByServer  # noqa: PLC0415 - one command needs it
+
+    counted = None
+    if target.metrics is not None:
+        backends = target.backends(target.stable_names)
+        counted = ByServer(metrics_of(target, clock, secrets), backends)
+    return observer_of(deployment_of(target), clock, counted)
+
+
+def observer_of(deployment: Deployment, clock: Clock, counted: ByServer | None = None) -> Observer:
+    """Return what looks at a deployment for a diagnosis; counted: who counts for its gateway.
+
+    Raises InvalidInput for authorities that cannot be read.
+    """
     from autotuner.adapters.scrape.observer import Gateway, Observer, Watched  # noqa: PLC0415 - one command needs it
     from autotuner.adapters.scrape.reading import Access  # noqa: PLC0415
 
@@ -183,7 +198,7 @@ def observer_of(deployment: Deployment, clock: Clock) -> Observer:
         for place in deployment.servers
     ]
     gateway = Gateway(deployment.gateway_url, deployment.clusters) if deployment.gateway_url else None
-    return Observer(servers, clock, deployment.model, gateway, access)
+    return Observer(servers, clock, deployment.model, gateway, access, counted)
 
 
 def _server_api(place: ServerPlace, deployment: Deployment, access: Access) -> ServerApi:
@@ -275,7 +290,7 @@ class Application:
     issuer vouches for JWTs; None when none is configured. pools: where work beside the ticks runs; ticks: where ticks
     run, None for one after another. worlds and proposers give the doors of a target and the sampler of a plan.
     schema_is_current says whether the database can be used by this version; close gives back what was opened.
-    observers gives what looks at a deployment for a diagnosis, and wait lets the time between two looks pass.
+    observers gives what looks at a target for a diagnosis, and wait lets the time between two looks pass.
     """
 
     settings: Settings
@@ -298,7 +313,7 @@ class Application:
     close: Callable[[], None]
     require_writes: Callable[[], None] = lambda: None
     """Raises Unavailable while the database takes no writes."""
-    observers: Callable[[Deployment, Clock], Observer] = observer_of
+    observers: Callable[[Target, Clock], Observer] = target_observer
     wait: Callable[[timedelta], object] = sleep_for
 
     def controller(self) -> Controller:
@@ -473,6 +488,7 @@ def application(settings: Settings) -> Application:
         pools=pools_of(settings),
         ticks=ticks_of(settings),
         worlds=lambda target: world_of(target, clock, secrets, access_of(settings)),
+        observers=lambda target, at: target_observer(target, at, secrets),
         proposers=proposer_for,
         schema_is_current=lambda: is_current(engine),
         close=close,

@@ -13,7 +13,7 @@ from autotuner.domain.findings.reading import Look
 from autotuner.domain.findings.scene import Scene
 from autotuner.domain.findings.window import gather
 from autotuner.domain.target import Target
-from autotuner.errors import InvalidInput, Unavailable
+from autotuner.errors import InvalidInput, Refused, Unavailable
 from autotuner.ports import Clock, Observer
 
 LOOK_INTERVAL = timedelta(milliseconds=250)
@@ -55,11 +55,23 @@ class Deployment:
 
 
 def deployment_of(target: Target) -> Deployment:
-    """Return a target's stable replicas and its gateway as a deployment to look at."""
+    """Return a target's stable replicas and its gateway as a deployment to look at.
+
+    Without the gateway where a metrics server counts for it. Raises Refused for a target on Kubernetes.
+    """
+    if target.workload is not None:
+        raise Refused(
+            f"{target.name} runs on Kubernetes, where pods have no address before a study finds them: "
+            "diagnose them with `autotuner diagnose --triton http://POD:8000`"
+        )
     servers = tuple(
         ServerPlace(replica.name, replica.http_url, _page(replica.metrics_url)) for replica in target.stable
     )
-    return Deployment(servers, target.model, target.gateway.admin_url, target.stable_names)
+    if target.metrics is not None:
+        return Deployment(servers, target.model)
+    backends = target.backends(target.stable_names)
+    clusters = tuple(target.gateway.cluster(backend) for backend in backends)
+    return Deployment(servers, target.model, target.gateway.admin_url, clusters)
 
 
 def _page(url: str) -> str:

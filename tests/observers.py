@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from autotuner.diagnosing import Deployment
+from autotuner.diagnosing import deployment_of
 from autotuner.domain.findings.reading import Device, Facts, Look, Quantiles, ReplicaLook, Work
+from autotuner.domain.target import Target
 from autotuner.errors import AutotunerError
 from autotuner.ports import Clock
 from tests.builders import START
@@ -16,12 +17,12 @@ EACH_SECOND = {1: (20, 10.0), 2: (10, 11.0), 4: (4, 13.0)}
 
 
 class StandInObserver:
-    """`ports.Observer` of any deployment. batches: whether times by batch size are told; error: raised instead."""
+    """`ports.Observer` of any target. batches: whether times by batch size are told; error: raised instead."""
 
     def __init__(
-        self, deployment: Deployment, clock: Clock, batches: bool = False, error: AutotunerError | None = None
+        self, target: Target, clock: Clock, batches: bool = False, error: AutotunerError | None = None
     ) -> None:
-        self._deployment = deployment
+        self._deployment = deployment_of(target)
         self._clock = clock
         self._batches = batches
         self._error = error

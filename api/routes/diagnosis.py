@@ -24,7 +24,7 @@ from api.schemas.diagnosis import (
 )
 from autotuner.addresses import AllowList, check_addresses
 from autotuner.bootstrap import Application
-from autotuner.diagnosing import Asked, deployment_of, diagnose
+from autotuner.diagnosing import Asked, diagnose
 from autotuner.diagnosis_answers import diagnosis_object
 from autotuner.domain.findings.prediction import Wish
 from autotuner.errors import InvalidInput
@@ -80,7 +80,7 @@ def _diagnosed(app: Application, name: str, window: timedelta, p99_ms: float | N
     target = kept.target
     wish = Wish(target.objective, target.replica_cost_per_hour, target.currency, target.limits)
     with _seat():
-        observer = app.observers(deployment_of(target), app.clock)
+        observer = app.observers(target, app.clock)
         found = diagnose(observer, app.clock, app.wait, Asked(ceiling, window, wish))
     return DiagnosisAnswer.model_validate(diagnosis_object(found))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.batching.arrivals import draw
 from autotuner.batching.ensemble import Member
 from autotuner.batching.frontier import (
     Climb,
@@ -24,6 +25,7 @@ from autotuner.batching.frontier import (
     knee,
 )
 from autotuner.batching.production import Observed, Understood, understand
+from autotuner.batching.simulator import simulate
 from autotuner.batching.trials import Aim, Floats, Setting
 
 P99_MISFIT, CAPACITY_MISFIT = 0.10, 0.05
@@ -34,6 +36,9 @@ BAND = 1.645
 
 CARRIED_OVER = 0.4
 """Share of today's deviation from its prediction that other settings are taken to have too (`correction.COMMON`)."""
+
+REPLAYS = 12
+"""Windows that today's is simulated as, to see how much p99 differs by chance."""
 
 ENOUGH_FOR_P99 = 500
 """Requests from which a measured p99 says more than its prediction: five of them are slower."""
@@ -167,7 +172,8 @@ def expected(
     questions = [question_of(seen, asked, understood, one, rate_per_second) for one in understood.members]
     views = [_view(question, setting) for question in questions]
     weights = np.array([one.weight for one in understood.members])
-    shift = _deviation(seen, asked, understood) * (1.0 if setting == seen.setting else CARRIED_OVER)
+    deviation, believed = _deviation(seen, asked, understood)
+    shift = deviation * (1.0 if setting == seen.setting else CARRIED_OVER * believed)
     p99 = _band([view.p99_seconds for view in views], weights, P99_MISFIT, shift)
     held = [(view.capacity, weight) for view, weight in zip(views, weights, strict=True) if view.capacity]
     share_held = sum(weight for _, weight in held) / float(weights.sum())
@@ -202,13 +208,25 @@ def _view(question: Question, setting: Setting) -> _View:
     )
 
 
-def _deviation(seen: Observed, asked: Asked, understood: Understood) -> float:
-    """Logarithm of today's measured p99 over its prediction; 0 where it was not measured well."""
+def _deviation(seen: Observed, asked: Asked, understood: Understood) -> tuple[float, float]:
+    """Logarithm of today's measured p99 over its prediction, and how much of it is not the chance of one window.
+
+    The window is simulated again and again: near saturation p99 of two equal windows may differ by half, and then a
+    deviation says nothing of other settings (both variances weigh as in any shrinkage).
+    """
     if seen.p99_seconds is None or seen.requests < ENOUGH_FOR_P99:
-        return 0.0
-    question = question_of(seen, asked, understood, understood.members[0])
-    reading, _ = Looker(question).look(seen.setting, seen.rate_per_second)
-    return float(np.log(seen.p99_seconds / reading.p99_seconds))
+        return 0.0, 0.0
+    member = understood.members[0]
+    question = question_of(seen, asked, understood, member)
+    logs = []
+    for replay in range(REPLAYS):
+        rng = np.random.default_rng((asked.seed, 41, replay))
+        arrivals = draw(understood.intensity, seen.rate_per_second, seen.requests, rng)
+        run = simulate(arrivals, seen.setting, member.device, question.factors)
+        logs.append(float(np.log(np.quantile(run.latency_seconds, 0.99) + member.overhead_seconds)))
+    chance = float(np.var(logs, ddof=1)) * (1.0 + 1.0 / REPLAYS)
+    believed = P99_MISFIT**2 / (P99_MISFIT**2 + chance)
+    return float(np.log(seen.p99_seconds) - np.mean(logs)), believed
 
 
 def _band(values: Sequence[float], weights: Floats, misfit: float, shift: float) -> Band:

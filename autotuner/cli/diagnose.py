@@ -12,19 +12,21 @@ from urllib.parse import SplitResult, urlsplit
 import typer
 
 from autotuner.adapters.clock import SystemClock
-from autotuner.bootstrap import observer_of
+from autotuner.bootstrap import observer_of, secrets_of, target_observer
 from autotuner.cli.diagnosis_lines import print_diagnosis
 from autotuner.cli.durations import duration
 from autotuner.cli.exits import Exit
-from autotuner.cli.invocation import Json, of, say
+from autotuner.cli.invocation import Invocation, Json, of, say
 from autotuner.diagnosing import LENGTH_ALLOWED, Asked, Deployment, ServerPlace
 from autotuner.diagnosing import diagnose as diagnosed
 from autotuner.diagnosis_answers import diagnosis_object
 from autotuner.domain.findings.prediction import Wish
 from autotuner.domain.target import Objective
 from autotuner.errors import InvalidInput
+from autotuner.ports import Clock, Observer
 from autotuner.report.diagnosis import render
 from autotuner.report.page import write_page
+from autotuner.target_file import TargetFile, load_target_file
 
 SCHEMES = {"http": 8000, "https": 8000, "grpc": 8001, "grpcs": 8001}
 """What a server may be reached by, and the port that Triton has for it."""
@@ -38,12 +40,18 @@ METRICS_PORT = 8002
 def diagnose(  # noqa: PLR0913, PLR0917 - one parameter an option
     context: typer.Context,
     triton: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="A Triton: http(s)://HOST:8000 or grpc(s)://HOST:8001. Several: once for each replica."
         ),
-    ],
-    p99: Annotated[str, typer.Option(help="The p99 that clients were promised, such as 50ms.")],
+    ] = None,
+    p99: Annotated[str, typer.Option(help="The p99 that clients were promised, such as 50ms.")] = "",
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            help="A target file instead: its servers, gateway or metrics server, ceiling and price."
+        ),
+    ] = None,
     model: Annotated[str, typer.Option(help="The model. Default: the one that computed most.")] = "",
     gateway: Annotated[
         str, typer.Option(help="Admin address of the Envoy in front: what clients really see.")
@@ -86,22 +94,25 @@ def diagnose(  # noqa: PLR0913, PLR0917 - one parameter an option
     a study could run. Ends with exit code 3 when no request came.
     """
     invocation = of(context, json=json)
-    deployment = Deployment(
-        servers=_servers(triton, metrics or []),
-        model=model,
-        gateway_url=_url("--gateway", gateway, URL_ALLOWED) if gateway else "",
-        clusters=tuple(gateway_cluster or ()),
-        headers=dict(_header(one) for one in header or ()),
-        authorities=ca,
-    )
-    asked = Asked(
-        duration("--p99", p99).total_seconds(),
-        duration("--for", length, LENGTH_ALLOWED),
-        Wish(objective, _cost(gpu_cost), currency),
-    )
-    clock = SystemClock()
+    clock, length_asked = SystemClock(), duration("--for", length, LENGTH_ALLOWED)
+    if target is not None:
+        if triton:
+            raise InvalidInput("--triton", triton, "nothing beside --target, which names its servers")
+        observer, asked = _of_target(load_target_file(target), invocation, clock, length_asked, p99)
+    else:
+        deployment = Deployment(
+            servers=_servers(triton or [], metrics or []),
+            model=model,
+            gateway_url=_url("--gateway", gateway, URL_ALLOWED) if gateway else "",
+            clusters=tuple(gateway_cluster or ()),
+            headers=dict(_header(one) for one in header or ()),
+            authorities=ca,
+        )
+        wish = Wish(objective, _cost(gpu_cost), currency)
+        asked = Asked(duration("--p99", p99).total_seconds(), length_asked, wish)
+        observer = observer_of(deployment, clock)
     say(f"looking for {asked.length.total_seconds():g} s; nothing is sent but questions")
-    found = diagnosed(observer_of(deployment, clock), clock, _wait, asked)
+    found = diagnosed(observer, clock, _wait, asked)
     if html is not None:
         say(f"page: {write_page(render(found), html, '--html')}")
     if json:
@@ -110,6 +121,17 @@ def diagnose(  # noqa: PLR0913, PLR0917 - one parameter an option
         print_diagnosis(found)
     if not found.measured:
         raise typer.Exit(Exit.INCONCLUSIVE)
+
+
+def _of_target(
+    asked: TargetFile, invocation: Invocation, clock: Clock, length: timedelta, p99: str
+) -> tuple[Observer, Asked]:
+    """What a target file says is to be looked at, and how. Raises InvalidInput, Refused."""
+    target = asked.target()
+    ceiling = duration("--p99", p99).total_seconds() if p99 else asked.slo.p99_ms / 1e3
+    wish = Wish(target.objective, target.replica_cost_per_hour, target.currency, target.limits)
+    observer = target_observer(target, clock, secrets_of(invocation.settings()))
+    return observer, Asked(ceiling, length, wish)
 
 
 def _wait(pause: timedelta) -> None:
@@ -124,6 +146,8 @@ def _cost(amount: float | None) -> float | None:
 
 def _servers(urls: Sequence[str], metrics: Sequence[str]) -> tuple[ServerPlace, ...]:
     """The servers with their metrics pages. Raises InvalidInput."""
+    if not urls:
+        raise InvalidInput("--triton", None, f"{TRITON_ALLOWED}; or a target file with --target")
     if metrics and len(metrics) != len(urls):
         raise InvalidInput("--metrics", list(metrics), f"one for each --triton, {len(urls)} in all")
     places = []

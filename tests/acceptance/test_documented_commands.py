@@ -98,6 +98,7 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "autotuner simulate --workload my-model.yaml --rate 200 --objective efficiency --html what-if.html": Elsewhere(
         "tests/unit/test_simulate.py"
     ),
+    "autotuner diagnose --target examples/target.yaml": Elsewhere("tests/unit/test_diagnose_command.py"),
     "autotuner diagnose --triton http://triton:8000 --model resnet50 --p99 50ms": Elsewhere(
         "tests/unit/test_diagnose_command.py, and on a real server tests/integration/test_diagnose_planted.py"
     ),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from autotuner.adapters.clock import ManualClock
@@ -18,6 +19,7 @@ from autotuner.cli import diagnose
 from autotuner.cli.app import app
 from autotuner.cli.exits import Exit
 from tests.builders import START
+from tests.command_line import TARGET
 from tests.diagnoses import CONFIG, MODEL
 from tests.stub_server import Planned, StubServer
 from tests.stub_triton import (
@@ -161,6 +163,51 @@ def test_old_statistics_without_newer_fields_are_enough(triton: StubServer) -> N
 
     assert found["breakdown_ms"]["queue"]["mean"] == pytest.approx(2.0)
     assert "no times by batch size" in found["prediction"]["why_not"]
+
+
+def a_target_of(server: StubServer, folder: Path, **changes: Any) -> Path:
+    """A target file whose only stable replica is the stub."""
+    stable = {"name": "stable-0", "url": server.url, "metrics": f"{server.url}{METRICS}"}
+    path = folder / "target.yaml"
+    content = {**TARGET, "model": MODEL, "stable": [stable], **changes}
+    path.write_text(yaml.safe_dump(content), "utf-8")
+    return path
+
+
+def test_a_target_file_names_everything(triton: StubServer, tmp_path: Path) -> None:
+    page = "".join(
+        f'envoy_cluster_upstream_rq_time_bucket{{envoy_cluster_name="stable-0",le="{edge}"}} 5\n'
+        for edge in ("99.5", "+Inf")
+    )
+    page += 'envoy_cluster_upstream_rq_total{envoy_cluster_name="stable-0"} 5\n'
+    page += 'envoy_cluster_upstream_rq_active{envoy_cluster_name="stable-0"} 0\n'
+    triton.answers["/stats/prometheus"] = Planned(page)
+    triton.answers["/config_dump"] = as_json({"routes": [{"weighted_clusters": {"runtime_key_prefix": "r"}}]})
+    gateway = {"admin": triton.url, "runtime_prefix": "r"}
+    file = a_target_of(triton, tmp_path, gateway=gateway)
+    result = CliRunner().invoke(app, ["diagnose", "--target", str(file), "--for", "2s", "--json"])
+
+    found = answered(result)
+    assert found["p99_ceiling_ms"] == TARGET["slo"]["p99_ms"]
+    assert set(found["replicas"]) == {"stable-0"}
+    needs = {need["what"]: need["answer"] for need in found["study_possible"]["needs"]}
+    assert needs["a weighted route"] == "yes"
+    assert needs["a histogram edge at the ceiling"] == "yes"
+
+
+def test_a_target_file_and_a_server_exclude_one_another(triton: StubServer, tmp_path: Path) -> None:
+    result = run(triton, "--target", str(a_target_of(triton, tmp_path)))
+
+    assert result.exit_code == Exit.INVALID_INPUT
+    assert sentence(result).startswith("error: --triton: ")
+
+
+def test_a_gateway_that_is_no_envoy_is_one_sentence(triton: StubServer) -> None:
+    triton.answers["/stats/prometheus"] = Planned("<html>nginx")
+    result = run(triton, "--gateway", triton.url)
+
+    assert result.exit_code == Exit.UNAVAILABLE
+    assert "does not answer as an Envoy would" in sentence(result)
 
 
 # -- what is lost, and what is said about it
@@ -308,6 +355,8 @@ def test_ten_thousand_models_are_no_trouble(triton: StubServer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
+        (["--p99", "50ms"], "--triton"),
+        (["--triton", "http://x:8000"], "--p99"),
         (["--triton", "ftp://x", "--p99", "50ms"], "--triton"),
         (["--triton", "http://me:secret@x:8000", "--p99", "50ms"], "--triton"),
         (["--triton", "http://x:8000", "--p99", "50"], "--p99"),

@@ -21,7 +21,7 @@ from autotuner.errors import AutotunerError, InvalidInput, NotFound, Refused, Un
 from autotuner.instruments import envoy
 from autotuner.instruments.exposition import Page
 from autotuner.instruments.readings import Unreadable
-from autotuner.ports import Clock, ServerApi
+from autotuner.ports import Clock, MetricsSource, ServerApi
 
 DEADLINE = timedelta(seconds=5)
 METRICS_EVERY = 4
@@ -48,6 +48,28 @@ class Gateway:
     clusters: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Counted:
+    """A metrics server that counts for the gateway instead, and what it calls the servers there."""
+
+    source: MetricsSource
+    backends: tuple[str, ...]
+
+    def counters(self) -> tuple[tuple[float, ...], dict[str, GatewayCounters]]:
+        """Return the newest counters of the backends; none where one of them is not there."""
+        sample = self.source.sample()
+        found = {name: sample.gateway[name] for name in self.backends if name in sample.gateway}
+        return (sample.edges_seconds, found) if len(found) == len(self.backends) else ((), {})
+
+    def unread(self) -> tuple[Unread, ...]:
+        """Return why there are no counters, if there are none."""
+        if self.counters()[1]:
+            return ()
+        faults = self.source.sample().faults
+        why = next((faults[name] for name in self.backends if name in faults), "nothing is counted for it")
+        return (Unread("the gateway's histogram", why, "what clients see, and the time before Triton"),)
+
+
 @dataclass
 class Observer:
     """`ports.Observer` of a deployment. model: empty for the busiest one; known after `facts`."""
@@ -57,6 +79,7 @@ class Observer:
     model: str = ""
     gateway: Gateway | None = None
     access: Access = PLAIN
+    counted: Counted | None = None
     _members: tuple[str, ...] = ()
     _clusters: tuple[str, ...] = ()
     _without_statistics: set[str] = field(default_factory=set)
@@ -187,6 +210,8 @@ class Observer:
 
     def _gateway_facts(self, unread: list[Unread]) -> bool | None:
         """Whether weights could be set. Raises Unavailable when the gateway that was named cannot be read."""
+        if self.counted is not None:
+            unread.extend(self.counted.unread())
         if self.gateway is None:
             return None
         page = self._gateway_page()
@@ -222,6 +247,8 @@ class Observer:
             ) from error
 
     def _gateway_counters(self) -> tuple[tuple[float, ...], dict[str, GatewayCounters]]:
+        if self.counted is not None:
+            return self.counted.counters()
         if self.gateway is None:
             return (), {}
         page = self._gateway_page()

@@ -165,6 +165,14 @@ def test_preferred_sizes_cap_the_batch_of_a_busy_model() -> None:
     assert "remove preferred_batch_size" in found.remedy
 
 
+def test_fewer_batches_at_the_cap_are_likely_a_cap_only_near_the_ceiling() -> None:
+    work = some_work({4: (200, 15.0), 8: (30, 21.0)}, queue_ms=25.0)
+    config = a_config(dynamic_batching=batcher(0, 4, 8))
+
+    assert confidence(setup.capped(a_scene(a_replica(work), config=config)), Kind.MISCONFIGURATION) is LIKELY
+    assert setup.capped(a_scene(a_replica(work), config=config, ceiling_ms=400.0)) is None
+
+
 def test_larger_batches_beside_the_cap_make_it_no_cap() -> None:
     work = some_work({8: (60, 21.0), 20: (80, 40.0)}, queue_ms=60.0)
 

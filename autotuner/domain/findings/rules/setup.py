@@ -9,6 +9,9 @@ CAPPED_SHARE = 0.3
 """Share of requests in batches at the cap from which it is no accident: without a cap sizes spread, and one size among
 the larger ones rarely has a tenth of them."""
 
+LESS_CAPPED_SHARE = 0.1
+"""The same where latency is near the ceiling and nothing ran above the cap: it takes what a busier hour needs."""
+
 CAP_ROOM = 1.25
 """The model must take batches that are larger than the cap by so much for the cap to matter."""
 
@@ -28,11 +31,11 @@ def capped(scene: Scene) -> Finding | None:
     # The batcher sends the largest preferred size, or one more when a request came in between.
     at_cap = sum(one.size * one.executions for one in work.batches if cap <= one.size <= cap + 1)
     above = sum(one.size * one.executions for one in work.batches if one.size > cap + 1)
-    if not at_cap or at_cap < CAPPED_SHARE * work.inferences or above > at_cap:
+    much = at_cap >= CAPPED_SHARE * work.inferences
+    least = LESS_CAPPED_SHARE if above == 0 and scene.presses else CAPPED_SHARE
+    if not at_cap or at_cap < least * work.inferences or above > at_cap or queue < QUEUE_AT_CAP * compute:
         return None
-    if queue < QUEUE_AT_CAP * compute:
-        return None
-    sure = scene.enough and scene.delay_seconds < queue and above == 0
+    sure = much and scene.enough and scene.delay_seconds < queue and above == 0
     evidence = (
         (
             f"{percent(at_cap / work.inferences)} of the requests ran in batches of {cap} or {cap + 1}, the largest "
