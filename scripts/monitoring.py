@@ -53,9 +53,9 @@ def fleet() -> tuple[Panel, ...]:
     """Panels about the service itself."""
     return (
         Panel(
-            "Ready",
-            "1 while the service can use its database.",
-            (("{{instance}}", "autotuner_ready"),),
+            "API servers that are ready",
+            "They can use their database.",
+            (("ready", "sum(autotuner_ready)"),),
             kind="stat",
         ),
         Panel(
@@ -123,7 +123,12 @@ def studies() -> tuple[Panel, ...]:
         Panel(
             "Verdicts",
             "Trials judged within an hour.",
-            (("{{kind}} {{verdict}}", "sum by (kind, verdict) (increase(autotuner_verdicts_total[1h]))"),),
+            (
+                (
+                    "{{kind}} {{verdict}}",
+                    "sum by (kind, verdict) (increase(autotuner_verdicts_total[1h])) > 0",
+                ),
+            ),
             width=12,
         ),
         Panel(
@@ -265,13 +270,14 @@ def target_panels(asked: TargetQueries) -> tuple[Panel, ...]:
         Panel(
             "Requests", "Requests a second.", tuple((s, asked.requests(n, "5m")) for s, n in each), "reqps"
         ),
+        *_load_panel(asked),
         Panel(
             "Queue", "Mean seconds a request waits in the batcher.", (("{{instance}}", mean("queue")),), "s"
         ),
         Panel(
             "Compute", "Mean seconds of inference a request.", (("{{instance}}", mean("compute_infer")),), "s"
         ),
-        Panel("Realised batch", "Inferences an execution.", (("{{instance}}", batch),), width=12),
+        Panel("Realised batch", "Inferences an execution.", (("{{instance}}", batch),)),
         Panel(
             "Device memory",
             "Used bytes, as the servers tell.",
@@ -280,7 +286,6 @@ def target_panels(asked: TargetQueries) -> tuple[Panel, ...]:
                 ("{{instance}} total", "nv_gpu_memory_total_bytes"),
             ),
             "bytes",
-            width=12,
         ),
     )
 
