@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Extra arguments: make demo ARGS="--keep", make test ARGS="-k rollout"
 ARGS ?=
 
-.PHONY: help setup demo serve test test-fast check lint types imports format docs bench bench-lists bench-proposer sweep lock clean
+.PHONY: help setup demo serve test test-fast test-kubernetes kustomize check lint types imports format docs bench bench-lists bench-proposer sweep lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -27,6 +27,9 @@ test: setup ## Run all tests
 
 test-fast: setup ## Run the unit and contract tests that start no process
 	@$(BIN)/pytest -m "(unit or contract) and not integration" $(ARGS)
+
+test-kubernetes: setup ## Run the tests on a real Kubernetes control plane, built from source the first time
+	@$(BIN)/pytest -m kubernetes $(ARGS)
 
 check: lint types imports ## Run every check that is not a test
 
@@ -49,6 +52,9 @@ docs: setup ## Write the diagrams and plots of docs/, the dashboards and the ale
 	@$(BIN)/python -m scripts.state_diagram
 	@$(BIN)/python -m scripts.monitoring
 	@$(BIN)/python -m scripts.proposer_page
+
+kustomize: setup ## Render deploy/kustomize/base from the Helm chart
+	@$(BIN)/python -m scripts.kustomize_base
 
 bench: setup ## Print figures beside their targets: the verdict, the proposer, how late ticks are, nights in which all is killed, how right diagnoses predict
 	@$(BIN)/python -m tests.benchmarks $(or $(ARGS),verdict proposer throughput nights diagnose)

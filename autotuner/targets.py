@@ -68,13 +68,18 @@ def try_connections(target: Target, world: World, reads: Executor) -> tuple[Conn
     return tuple(ConnectionCheck(what, not found.result(), found.result()) for what, found in running)
 
 
+def _standing(target: Target) -> tuple[str, ...]:
+    """The replicas that stand between studies: on Kubernetes the canary is made for each."""
+    return target.stable_names if target.workload is not None else tuple(r.name for r in target.replicas)
+
+
 def _attempts(target: Target, world: World) -> Iterator[tuple[str, Callable[[], None]]]:
-    for replica in target.replicas:
-        yield f"replica {replica.name}", partial(_try_replica, world, replica.name)
+    for name in _standing(target):
+        yield f"replica {name}", partial(_try_replica, world, name)
     first = target.stable_names[0]
     yield "model", lambda: check_model(target, world.serving.model_config(first))
     yield "gateway", lambda: _try_gateway(target, world)
-    yield "metrics", lambda: _try_metrics(world)
+    yield "metrics", lambda: _try_metrics(target, world)
 
 
 def _outcome(attempt: Callable[[], None]) -> str:
@@ -93,12 +98,13 @@ def _try_replica(world: World, name: str) -> None:
 
 
 def _try_gateway(target: Target, world: World) -> None:
-    missing = {replica.at_gateway for replica in target.replicas} - set(world.route.weights())
+    missing = set(target.backends(_standing(target))) - set(world.route.weights())
     if missing:
         raise Unavailable("gateway", f"it has no weights for {', '.join(sorted(missing))}")
 
 
-def _try_metrics(world: World) -> None:
-    faults = world.metrics.sample().faults
+def _try_metrics(target: Target, world: World) -> None:
+    away = {replica.name for replica in target.replicas} - set(_standing(target))
+    faults = {name: why for name, why in world.metrics.sample().faults.items() if name not in away}
     if faults:
         raise Unavailable("metrics", "; ".join(f"{name}: {why}" for name, why in sorted(faults.items())))

@@ -18,6 +18,7 @@ FOLDERS_CHEAPEST_FIRST = (
     "migrations",
     "integration",
     "acceptance",
+    "kubernetes",
 )
 
 # Shared fixtures that start a process: `make test-fast` leaves out the tests that use one.

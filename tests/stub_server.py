@@ -67,7 +67,7 @@ class StubServer:
                 body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
                 stub._send(self, stub.answer(self.path, dict(self.headers.items()), body))
 
-            do_POST = do_GET  # noqa: N815  the name that http.server looks for
+            do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815  the names that http.server looks for
 
             def log_message(self, *_: object) -> None:
                 """Say nothing."""

@@ -150,6 +150,8 @@ class WeightedList:
         return found
 
     def _check(self, workload: Workload, place: Place, names: Sequence[str]) -> None:
+        if list(names) == [place.stable]:
+            raise Refused(f"{workload.route.kind} {workload.route.name} has no place for {place.canary}")
         if list(names) != [place.stable, place.canary]:
             raise Refused(
                 f"somebody else changed {workload.route.kind} {workload.route.name}: rule "

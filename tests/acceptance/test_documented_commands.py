@@ -81,8 +81,12 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "make setup": CI,
     "make check": CI,
     "make test-fast": Elsewhere("a part of make test"),
+    "make test-kubernetes": Elsewhere("a part of make test"),
+    "helm install autotuner deploy/helm/autotuner --set database.secret=autotuner-db-app --set database.key=uri": (
+        Elsewhere("tests/kubernetes/test_chart.py renders it and gives it to an API server")
+    ),
     "autotuner kubernetes preflight examples/target-kubernetes.yaml": Elsewhere(
-        "tests/unit/test_preflight.py"
+        "tests/kubernetes/test_canary.py"
     ),
     "make bench": Elsewhere("what it calls is tested with the statistics; it takes minutes"),
     "make bench-proposer": Elsewhere(

@@ -12,6 +12,7 @@ from autotuner.domain.target import Target
 from autotuner.domain.workload import CANARY, STABLE
 from autotuner.operations import ask, replay
 from autotuner.ports import World
+from autotuner.targets import try_connections
 from tests.closed_loop.loop import Loop, QuickStore, a_brisk_plan, a_short_plan, proposers
 from tests.closed_loop.pooled import PooledWorld, a_pooled_target, apart
 
@@ -84,6 +85,13 @@ def test_while_a_pod_is_loaded_the_canary_takes_one_pods_share(promoted: PooledL
 
 def test_the_whole_study_is_decided_again_from_its_records(promoted: PooledLoop) -> None:
     assert replay(promoted.store, promoted.study_id, proposers).differences == ()
+
+
+def test_between_studies_nobody_misses_the_canary() -> None:
+    loop = PooledLoop(a_short_plan(target=a_pooled_target()), store=QuickStore())
+    checks = try_connections(loop.plan.target, loop.world(), loop.target.background)
+    assert [(each.what, each.detail) for each in checks if not each.passed] == []
+    assert [each.what for each in checks][:2] == ["replica stable-0", "replica stable-1"]
 
 
 def test_a_canary_that_is_refused_ends_the_study_with_the_reason() -> None:

@@ -47,7 +47,12 @@ HOLLOW = re.compile(
     re.IGNORECASE,
 )
 MACHINE_PATH = re.compile(r"(?<![\w.:/\]])/(?:work|tmp|mnt|opt|home|root)/\w")
-OTHER_VARIABLES = {"AUTOTUNER_TEST_DATABASE_URL", "AUTOTUNER_CACHE", "AUTOTUNER_DEMO_DATABASE_URL"}
+OTHER_VARIABLES = {
+    "AUTOTUNER_TEST_DATABASE_URL",
+    "AUTOTUNER_TEST_KUBERNETES",
+    "AUTOTUNER_CACHE",
+    "AUTOTUNER_DEMO_DATABASE_URL",
+}
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -7,6 +7,7 @@ models are not used, because half of the objects here are custom resources that 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,6 +26,7 @@ from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, R
 
 SYSTEM = "kubernetes"
 LIMIT = timedelta(seconds=4)
+FORBIDDEN = re.compile(r"cannot (\w+) resource")
 JSON_PATCH, APPLY = "application/json-patch+json", "application/apply-patch+yaml"
 
 
@@ -139,7 +141,11 @@ class Cluster:
             ) from error
         answer = _parsed(response.data)
         if response.status >= 300:
-            raise _translated(response.status, place, verb, answer)
+            raise _translated(
+                response.status, place, verb, answer or {"message": response.data.decode(errors="replace")}
+            )
+        if not answer:
+            raise Unavailable(SYSTEM, "the API server's answer is not an object")
         return answer
 
     def _client(self) -> library.ApiClient:
@@ -167,10 +173,11 @@ def _place_of(manifest: Manifest) -> Place:
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
+    """The object in an answer; empty when there is none in it."""
     try:
-        found = json.loads(data or b"{}")
-    except ValueError as error:
-        raise Unavailable(SYSTEM, "the API server's answer is not JSON") from error
+        found = json.loads(data)
+    except ValueError:
+        return {}
     return found if isinstance(found, dict) else {}
 
 
@@ -182,7 +189,9 @@ def _translated(status: int, place: Place, verb: str, answer: Manifest) -> Autot
     if status == 403 and "is being terminated" in said:
         return Refused(f"the namespace {place.namespace} is being deleted")
     if status in (401, 403):
-        need = f"{verb} on {place.kind.resource} in namespace {place.namespace}"
+        # Applying what is not there yet takes two verbs; the API server says which one was missing.
+        named = FORBIDDEN.search(said)
+        need = f"{named[1] if named else verb} on {place.kind.resource} in namespace {place.namespace}"
         return Refused(f"not permitted: {need}; grant the verb to the service account ({said})")
     if status == 409 or (status == 422 and not answer.get("details", {}).get("causes")):
         return Conflict(str(place), f"somebody else changed it or owns the field: {said}")
