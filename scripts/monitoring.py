@@ -297,7 +297,7 @@ def _load_panel(asked: TargetQueries) -> tuple[Panel, ...]:
     return (
         Panel(
             "Load of a replica against its certificate",
-            "Requests a second of one stable replica, between the ends of the band that was certified.",
+            "Requests a second of a stable replica, and its certified band.",
             (("load", asked.load), *((end, f"vector({rate:g})") for end, rate in ends.items())),
             "reqps",
         ),
