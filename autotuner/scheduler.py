@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Protocol
 
 from apscheduler.executors.pool import ThreadPoolExecutor
@@ -40,6 +41,7 @@ JOBS_TABLE = "scheduler_jobs"
 CRON_ALLOWED = "five fields: minute, hour, day of month, month, day of week, such as 30 2 * * *"
 
 
+@lru_cache(1_000)
 def trigger(cron: str, time_zone: str) -> Any:
     """Return APScheduler's trigger. Raises InvalidInput for what is no cron expression or never fires."""
     try:

@@ -35,11 +35,10 @@ class TargetView:
         return self.kept.target.name
 
 
-def views(app: Application, found: Sequence[Registration]) -> list[TargetView]:
-    """Return targets at a glance, in the order given."""
+def views(app: Application, found: Sequence[Registration], standing: Standing) -> list[TargetView]:
+    """Return targets at a glance, in the order given. standing: what keeps production as it is."""
     glances = app.catalogue.glances([each.target.name for each in found])
     now = app.clock.now()
-    standing = app.nights.standing(now)
     schedules = {each.target: each for each in app.nights.schedules()}
     return [
         _view(

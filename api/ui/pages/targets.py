@@ -46,12 +46,13 @@ def list_targets(app: App, request: Request) -> Response:
     asked = question(Paged, request.scope)
     here = window(BY_NAME, "s", asked)
     found = app.catalogue.targets(Window(ON_A_PAGE, here.after))
+    standing = app.nights.standing(app.clock.now())
     return renderer_of(request).page(
         request.scope,
         "targets.html.j2",
-        targets=views(app, found.items),
+        targets=views(app, found.items, standing),
         cursor=cursor_of(BY_NAME, found.mark),
-        line=app.nights.standing(app.clock.now()).line,
+        line=standing.line,
     )
 
 
@@ -59,7 +60,7 @@ def list_targets(app: App, request: Request) -> Response:
 def show_target(app: App, request: Request, name: TargetName) -> Response:
     """Show a target with its history."""
     kept = app.registry.registration(name)
-    (view,) = views(app, [kept])
+    (view,) = views(app, [kept], app.nights.standing(app.clock.now()))
     studies = app.catalogue.studies(StudyFilter(name), Window(STUDIES_SHOWN)).items
     return renderer_of(request).page(
         request.scope,

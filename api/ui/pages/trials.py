@@ -13,7 +13,7 @@ from api.schemas.questions import TrialsAsked
 from api.schemas.studies import SourceAnswer, trial_answer
 from api.ui.forms import question
 from api.ui.rendering import renderer_of
-from autotuner.catalogue import StudyStanding, TrialEvidence, TrialSort
+from autotuner.catalogue import TrialEvidence, TrialSort
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.study import Study, TrialKind
 from autotuner.report import tables
@@ -27,7 +27,6 @@ class TrialView:
     """A trial with its evidence. steps: a table of the statistics; predicted: what a model had said, if one had."""
 
     evidence: TrialEvidence
-    standing: StudyStanding
     sources: tuple[SourceAnswer, ...]
     steps: tables.Table
     predicted: tables.Table
@@ -54,24 +53,28 @@ def show_trials(app: App, request: Request) -> Response:
 def show_trial(app: App, request: Request, study_id: StudyId, number: TrialNumber) -> Response:
     """Show a trial with every step's counts, their source, the statistics and the reason."""
     evidence = app.catalogue.evidence(study_id, number)
-    view = _view(evidence, app.catalogue.standing(evidence.summary.study))
+    proposal = evidence.trial.proposal
+    rate = None
+    if proposal is not None and proposal.predicted:
+        rate = app.catalogue.standing(evidence.summary.study).reference_rate_per_second
+    view = _view(evidence, rate)
     answer = trial_answer(evidence, app.settings.trace_url)
     return renderer_of(request).page(request.scope, "trial.html.j2", view=view, trace_url=answer.trace_url)
 
 
-def _view(evidence: TrialEvidence, standing: StudyStanding) -> TrialView:
+def _view(evidence: TrialEvidence, rate_per_second: float | None) -> TrialView:
+    """What the page shows. rate_per_second: the study's mean rate over all replicas, which predictions are held to."""
     # A study of this trial alone: the report's tables of a study then are tables of the trial.
     alone = Study(
-        standing.summary.id,
+        evidence.summary.study,
         evidence.plan,
-        standing.summary.created_at,
-        standing.actor,
+        evidence.summary.proposed_at,
+        "",
         trials=(evidence.trial,),
-        reference_rate_per_second=standing.reference_rate_per_second,
+        reference_rate_per_second=rate_per_second,
     )
     return TrialView(
         evidence=evidence,
-        standing=standing,
         sources=tuple(trial_answer(evidence).sources),
         steps=tables.steps(evidence.trial),
         predicted=predicted(alone),
