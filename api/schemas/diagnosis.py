@@ -240,5 +240,7 @@ class DiagnosisAnswer(Answer):
     breakdown_ms: BreakdownAnswer = Field(description="Where a request's time goes.")
     realised_batch: RealisedAnswer = Field(description="Realised against configured batch size.")
     prediction: DiagnosedPredictionAnswer = Field(description="What tuning would be worth.")
-    study_possible: StudyPossibleAnswer = Field(description="Whether a study could run.")
+    study_possible: StudyPossibleAnswer = Field(
+        description="Whether a study could run here, and what it lacks."
+    )
     unread: list[UnreadAnswer] = Field(description="What could not be read.")
