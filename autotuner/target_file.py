@@ -6,6 +6,7 @@ Written by people, checked before anything is stored or touched; `examples/targe
 from __future__ import annotations
 
 from dataclasses import fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -260,8 +261,9 @@ class TargetSections(Section):
             raise InvalidInput("metrics", "a section", allowed)
         for name, value in given.items():
             if value is not None:
+                told = value if isinstance(value, str) else "given"
                 raise InvalidInput(
-                    name, value, "left out beside a section kubernetes: pods and weights are found there"
+                    name, told, "left out beside a section kubernetes: pods and weights are found there"
                 )
 
     def _check_replicas(self) -> None:
@@ -283,6 +285,14 @@ class TargetSections(Section):
             if getattr(pace, name) > pace.step_limit:
                 allowed = f"at most study.pace.step_limit, {pace.step_limit.total_seconds():g} s"
                 raise InvalidInput(f"study.pace.{name}", f"{getattr(pace, name).total_seconds():g}s", allowed)
+        self._check_canary_outlives(pace.study_limit + pace.approval_limit)
+
+    def _check_canary_outlives(self, study: timedelta) -> None:
+        """A canary that is removed while its study still sends it traffic would cost users their answers."""
+        if self.kubernetes is not None and self.kubernetes.canary_ttl < study:
+            needed = duration_text(study)
+            allowed = f"at least study.pace.study_limit and approval_limit together, {needed}"
+            raise InvalidInput("kubernetes.canary_ttl", duration_text(self.kubernetes.canary_ttl), allowed)
 
 
 class TargetFile(TargetSections):

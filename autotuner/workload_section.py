@@ -26,7 +26,7 @@ from autotuner.sections import Section
 LABEL = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 SUBDOMAIN = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
 NAMED = "a name that Kubernetes allows: lower-case letters, digits, hyphens and dots"
-FILE = r"^[A-Za-z0-9._-]{1,253}$"
+FILE = r"^([A-Za-z0-9_-]|\.[A-Za-z0-9_-])[A-Za-z0-9._-]{0,251}$"
 PORT_ALLOWED = "a port number, 1 to 65535"
 
 

@@ -21,9 +21,9 @@ LONGEST_TEXT = 2_000
 
 TOKEN = "form_token"  # noqa: S105 - the name of a field
 
-WHOLE = re.compile(r"[+-]?\d{1,18}")
-NUMBER = re.compile(r"[+-]?(\d{1,18}(\.\d{0,18})?|\.\d{1,18})([eE][+-]?\d{1,3})?")
-DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+NUMBER = re.compile(r"[+-]?([0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})([eE][+-]?[0-9]{1,3})?")
+DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 S = TypeVar("S", bound=Section)
 Q = TypeVar("Q", bound=BaseModel)

@@ -130,7 +130,7 @@ def _ask(client: httpx.Client, method: str, path: str, parameters: Mapping[str, 
 def _json(client: httpx.Client, path: str, parameters: Mapping[str, str] | None = None) -> dict[str, Any]:
     try:
         found = json.loads(_ask(client, "GET", path, parameters))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Unavailable(SYSTEM, f"{path} does not answer as an Envoy would ({client.base_url})") from error
     if not isinstance(found, dict):
         raise Unavailable(SYSTEM, f"{path} does not answer as an Envoy would ({client.base_url})")

@@ -123,7 +123,7 @@ class OidcIssuer:
             if configuration.get("issuer") != self._rules.issuer:
                 raise Unavailable(f"issuer {self._rules.issuer}", "its configuration names another issuer")
             found = jwt.PyJWKSet.from_dict(dict(self._json(str(configuration.get("jwks_uri")))))
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, jwt.PyJWTError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError, jwt.PyJWTError) as error:
             if not self._keys:
                 raise Unavailable(f"issuer {self._rules.issuer}", type(error).__name__) from error
             return

@@ -26,6 +26,9 @@ MAX_DELAY_MICROSECONDS = 60_000_000
 WRITTEN_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 """How JSON spells a 64-bit integer inside a string; `007` is a text, not a number."""
 
+LONGEST_NUMBER = 20
+"""Characters of the longest 64-bit integer, its sign included."""
+
 
 @dataclass(frozen=True, order=True)
 class Configuration:
@@ -73,6 +76,42 @@ class Configuration:
 def _whole(field: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidInput(field, value, f"a whole number from {low} to {high}")
+
+
+def misshapen_field(config: ModelConfig) -> str:
+    """Return the first field whose form Triton never gives it, of those that are read here; empty when there is none.
+
+    Whoever brings a configuration in asks this once, so that nobody else has to be prepared for any form.
+    """
+    sections = ("dynamic_batching", "sequence_batching", "ensemble_scheduling", "model_transaction_policy")
+    for name in sections:
+        if not isinstance(config.get(name, {}), Mapping):
+            return name
+    batcher, groups = config.get("dynamic_batching", {}), config.get("instance_group", [])
+    if not _listed(groups, Mapping):
+        return "instance_group"
+    if not _listed(config.get("ensemble_scheduling", {}).get("step", []), Mapping):
+        return "ensemble_scheduling"
+    if not _listed(batcher.get("preferred_batch_size", []), int | str):
+        return "preferred_batch_size"
+    numbers = {
+        "max_batch_size": [config.get("max_batch_size", 0)],
+        "max_queue_delay_microseconds": [batcher.get("max_queue_delay_microseconds", 0)],
+        "preferred_batch_size": batcher.get("preferred_batch_size", []),
+        "instance_group": [group.get("count", 1) for group in groups],
+    }
+    return next((name for name, values in numbers.items() if not all(map(_is_number, values))), "")
+
+
+def _listed(value: object, kind: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, kind) for item in value)
+
+
+def _is_number(value: object) -> bool:
+    """Whether this is a whole number of 64 bits, or spells one."""
+    if isinstance(value, str):
+        return len(value) <= LONGEST_NUMBER and WRITTEN_NUMBER.fullmatch(value) is not None
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def read_configuration(config: ModelConfig) -> Configuration:

@@ -18,6 +18,10 @@ PAIR = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
 ESCAPE = re.compile(r"\\(.)")
 
 
+LONGEST_LINE_CHARACTERS = 65_536
+"""A sample of a real server takes some hundred: matching a line of megabytes would hold up everything for seconds."""
+
+
 class Page(Readings):
     """The samples of the wanted families of one page.
 
@@ -39,6 +43,8 @@ class Page(Readings):
                 self._read(line, wanted)
 
     def _read(self, line: str, wanted: frozenset[str]) -> None:
+        if len(line) > LONGEST_LINE_CHARACTERS:
+            raise Unreadable(f"a line of {len(line):,} characters: {line[:60]!r}")
         parts = LINE.fullmatch(line)
         if parts is None:
             raise Unreadable(f"a line that is no metric: {line[:60]!r}")

@@ -40,6 +40,10 @@ WANTED = frozenset(
 )
 
 
+UNKNOWN_FORM = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+"""What reading statistics raises that are not Triton's; a number too large for its kind is among them."""
+
+
 def statistics_path(model: str) -> str:
     """Return the path of the model's inference statistics."""
     return f"/v2/models/{quote(model, safe='')}/stats"
@@ -84,12 +88,20 @@ def read_batches(text: str) -> tuple[BatchTiming, ...]:
     try:
         for version in json.loads(text)["model_stats"]:
             for batch in version.get("batch_stats", []):
-                size = int(batch["batch_size"])
+                size = _batch_size(batch["batch_size"])
                 executions[size] += int(_counter(batch["compute_infer"]["count"]))
                 compute_seconds[size] += _compute_ns(batch) / 1e9
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (*UNKNOWN_FORM, RecursionError) as error:
         raise Unreadable("inference statistics in an unknown form") from error
     return tuple(BatchTiming(size, executions[size], compute_seconds[size]) for size in sorted(executions))
+
+
+def _batch_size(value: Any) -> int:
+    """A batch's size. Raises ValueError for one that no batch has."""
+    size = int(value)
+    if size < 1:
+        raise ValueError(f"a batch of {size}")
+    return size
 
 
 def _compute_ns(batch: Mapping[str, Any]) -> float:

@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.domain.configuration import Configuration, fingerprint, read_configuration, with_configuration
+from autotuner.domain.configuration import (
+    Configuration,
+    fingerprint,
+    misshapen_field,
+    read_configuration,
+    with_configuration,
+)
 from autotuner.errors import InvalidInput, Refused
 
 READ_BACK: dict[str, Any] = json.loads(Path(__file__).with_name("triton_read_back.json").read_text())
@@ -133,3 +139,28 @@ def test_a_value_that_triton_refuses_or_silently_changes_is_refused_by_name(
     with pytest.raises(InvalidInput) as caught:
         Configuration(delay, sizes, count, largest)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"dynamic_batching": []}, "dynamic_batching"),
+        ({"model_transaction_policy": None}, "model_transaction_policy"),
+        ({"ensemble_scheduling": 5}, "ensemble_scheduling"),
+        ({"ensemble_scheduling": {"step": ["a"]}}, "ensemble_scheduling"),
+        ({"instance_group": None}, "instance_group"),
+        ({"instance_group": [{"count": "x"}]}, "instance_group"),
+        ({"max_batch_size": "many"}, "max_batch_size"),
+        ({"max_batch_size": float("nan")}, "max_batch_size"),
+        ({"dynamic_batching": {"preferred_batch_size": None}}, "preferred_batch_size"),
+        ({"dynamic_batching": {"preferred_batch_size": [True]}}, "preferred_batch_size"),
+        ({"dynamic_batching": {"max_queue_delay_microseconds": "9" * 5000}}, "max_queue_delay_microseconds"),
+    ],
+)
+def test_a_field_in_a_form_that_triton_never_gives_is_named(config: dict[str, Any], field: str) -> None:
+    assert misshapen_field({**READ_BACK, **config}) == field
+
+
+@pytest.mark.parametrize("config", [READ_BACK, {}, with_batcher(max_queue_delay_microseconds="5000")])
+def test_what_triton_says_has_its_form(config: dict[str, Any]) -> None:
+    assert misshapen_field(config) == ""

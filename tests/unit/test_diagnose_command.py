@@ -20,7 +20,7 @@ from autotuner.cli.app import app
 from autotuner.cli.exits import Exit
 from tests.builders import START
 from tests.command_line import TARGET
-from tests.diagnoses import CONFIG, MODEL
+from tests.diagnoses import CONFIG, MODEL, a_config
 from tests.stub_server import Planned, StubServer
 from tests.stub_triton import (
     CONFIG_PATH,
@@ -283,6 +283,18 @@ def test_restricted_metadata_cost_the_version_alone(triton: StubServer) -> None:
             Planned('{"model_stats": [{"name": "vision", "inference_count": NaN}]}'),
             Exit.UNAVAILABLE,
             "nan",
+        ),
+        (
+            STATS,
+            Planned(f'{{"model_stats": [{{"name": "vision", "inference_count": 1{"0" * 400}}}]}}'),
+            Exit.UNAVAILABLE,
+            "unknown form",
+        ),
+        (
+            CONFIG_PATH,
+            as_json(a_config(instance_group=["x"])),
+            Exit.UNAVAILABLE,
+            "instance_group has no form",
         ),
         (
             CONFIG_PATH,

@@ -93,3 +93,9 @@ def test_every_label_value_and_number_is_read_back(label: str, value: float) -> 
     [(labels, read)] = page(f'requests_total{{name="{escaped}"}} {value!r}\n').samples("requests_total")
     assert labels == {"name": label}
     assert math.isclose(read, value)
+
+
+def test_a_line_of_megabytes_is_refused_before_it_is_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotuner.instruments.exposition.LINE", None)
+    with pytest.raises(Unreadable, match="a line of 2,000,013 characters: 'depth"):
+        page(f'depth{{n="{"x" * 2_000_000}"}} 1\n')

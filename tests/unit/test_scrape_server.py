@@ -113,7 +113,9 @@ def test_statistics_after_a_load_are_empty() -> None:
 @pytest.mark.parametrize(
     "text",
     ["<html></html>", "[]", "{}", "null", '{"model_stats": [{"batch_stats": [{"batch_size": 1}]}]}']
-    + [statistics([batch(1, 1, 5.0)]).replace("5000000", broken) for broken in ("NaN", "-3", '"many"')],
+    + [statistics([batch(1, 1, 5.0)]).replace("5000000", broken) for broken in ("NaN", "-3", '"many"')]
+    + [statistics([batch(1, 1, 5.0)]).replace("5000000", f"1{'0' * 400}"), "[" * 100_000]
+    + [statistics([batch(7, 1, 5.0)]).replace("7", size, 1) for size in ("0", "-7", "Infinity", "NaN")],
 )
 def test_statistics_in_an_unknown_form_are_refused(text: str) -> None:
     with pytest.raises(Unreadable, match="inference statistics"):

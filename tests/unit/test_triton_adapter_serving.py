@@ -145,7 +145,17 @@ def test_what_the_server_says_to_a_load_becomes_our_error(
         serving(triton.url).load("canary", CONFIG, LIMIT)
 
 
-@pytest.mark.parametrize("body", ["<html>sign in</html>", "[]", "{}", ""])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<html>sign in</html>",
+        "[]",
+        "{}",
+        "",
+        '{"name": "vision", "dynamic_batching": []}',
+        '{"name": "vision", "max_batch_size": "many"}',
+    ],
+)
 def test_an_answer_that_is_no_configuration_is_not_triton(triton: FakeTriton, body: str) -> None:
     triton.answers[CONFIGURATION] = Planned(body)
     with pytest.raises(Unavailable, match="not Triton's"):

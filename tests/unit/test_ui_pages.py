@@ -217,6 +217,14 @@ def test_who_only_looks_sees_versions_and_no_form(rest: Rest) -> None:
     assert [form.action for form in page.forms] == ["/ui/sign-out"]
 
 
+@pytest.mark.parametrize("written", ["٣", "१००", "１２", "1_000", "nan", "0x10"])  # noqa: RUF001 - what people may type
+def test_a_ceiling_in_other_digits_is_refused_not_guessed(browser: Browser, written: str) -> None:
+    answer = browser.fill(BUDGET, BUDGET, p99_ms=written)
+
+    assert answer.status_code == 422
+    assert "p99 ≤ 100 ms" in browser.open("/ui/targets").text
+
+
 # -- studies
 
 

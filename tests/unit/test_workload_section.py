@@ -99,3 +99,20 @@ def test_static_endpoints_have_no_clusters() -> None:
     del said["kubernetes"]
     said["gateway"] = {"admin": "http://e:1", "runtime_prefix": "x", "clusters": {"stable": "y"}}
     assert refusal(said).field == "gateway.clusters"
+
+
+def test_a_canary_may_not_be_removed_while_its_study_may_still_need_it() -> None:
+    found = refusal(content(kubernetes={"canary_ttl": "17h"}))
+    assert (found.field, found.value) == ("kubernetes.canary_ttl", "17h")
+    assert found.allowed == "at least study.pace.study_limit and approval_limit together, 18h"
+    parse_target_file(content(kubernetes={"canary_ttl": "18h"}))
+
+
+@pytest.mark.parametrize("key", [".", "..", "..data", "a/b", ""])
+def test_a_key_that_no_config_map_can_have_is_refused(key: str) -> None:
+    assert refusal(content(kubernetes={"config_key": key})).field == "kubernetes.config_key"
+
+
+@pytest.mark.parametrize("key", ["config.pbtxt", ".config", "c"])
+def test_a_key_that_a_config_map_can_have_is_taken(key: str) -> None:
+    parse_target_file(content(kubernetes={"config_key": key}))

@@ -60,7 +60,7 @@ class KubernetesCanary:
         if len(pods) != len(self._target.stable):
             raise Refused(
                 f"{self._workload} has {len(pods)} ready pods where this target has {len(self._target.stable)}: "
-                "set workload.replicas to it"
+                "set kubernetes.replicas to it"
             )
 
     def _put_up_service(self, stable: Manifest, until: datetime) -> None:

@@ -176,7 +176,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
     """The object in an answer; empty when there is none in it."""
     try:
         found = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

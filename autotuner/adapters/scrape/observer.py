@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from autotuner.adapters.scrape import work as counted_work
 from autotuner.adapters.scrape.reading import PLAIN, Access, Answer, read_all
+from autotuner.domain.configuration import misshapen_field
 from autotuner.domain.findings.reading import Facts, Look, ReplicaLook, Unread, Work
 from autotuner.domain.measurement import GatewayCounters
 from autotuner.errors import AutotunerError, InvalidInput, NotFound, Refused, Unavailable
@@ -131,6 +132,10 @@ class Observer:
         api = self.servers[0].api
         try:
             config = api.model_config(self.model)
+            if field := misshapen_field(config):
+                raise Unavailable(
+                    f"triton {self.servers[0].name}", f"{field} has no form that Triton gives it"
+                )
         except Refused as error:
             lost = "batch sizes, delay and instances are unknown, so nothing can be predicted"
             unread.append(Unread("the model's configuration", str(error), lost))

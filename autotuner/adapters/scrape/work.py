@@ -8,7 +8,7 @@ from typing import Any
 
 from autotuner.domain.findings.reading import Batch, Device, Quantiles, Work
 from autotuner.instruments.readings import Readings, Unreadable, sensible
-from autotuner.instruments.triton import DEVICE_BUSY, INFERENCE, MEMORY_TOTAL, MEMORY_USED
+from autotuner.instruments.triton import DEVICE_BUSY, INFERENCE, MEMORY_TOTAL, MEMORY_USED, UNKNOWN_FORM
 
 PARTS = ("compute_input", "compute_infer", "compute_output")
 PENDING = INFERENCE + "pending_request_count"
@@ -38,7 +38,7 @@ def read_work(statistics: Mapping[str, Any]) -> dict[str, Work]:
             name = str(version["name"])
             work = _work(version)
             found[name] = found[name] + work if name in found else work
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except UNKNOWN_FORM as error:
         raise Unreadable(
             f"inference statistics in an unknown form ({type(error).__name__}: {error})"
         ) from error

@@ -23,7 +23,7 @@ from tritonclient.http import InferenceServerClient
 from tritonclient.utils import InferenceServerException
 
 from autotuner.adapters.triton.refusals import explain
-from autotuner.domain.configuration import ModelConfig, fingerprint
+from autotuner.domain.configuration import ModelConfig, fingerprint, misshapen_field
 from autotuner.domain.target import Replica, Target
 from autotuner.errors import AutotunerError, InvalidInput, Refused, Unavailable
 
@@ -92,6 +92,8 @@ def _read(client: InferenceServerClient, model: str) -> dict[str, Any]:
     config = client.get_model_config(model)
     if not isinstance(config, dict) or "name" not in config:
         raise ValueError("the answer is not a model configuration")
+    if field := misshapen_field(config):
+        raise ValueError(f"{field} has no form that Triton gives it")
     return config
 
 
