@@ -61,7 +61,7 @@ def next_step(study: Study, seen: Observation) -> Decision:
         )
     study = aftermath(study, seen)
     if study.phase is Phase.RESTORATION:
-        return rollout.restore(study, seen)
+        return rollout.restore(rollout.recalled(study, seen), seen)
     if study.plan.reverses is not None:
         return reversal.begin(study, study.plan.reverses, seen)
     over = _over(study, seen)

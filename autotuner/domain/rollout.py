@@ -28,6 +28,7 @@ from autotuner.domain.study import (
     Trial,
     TrialKind,
     TrialState,
+    Wish,
 )
 from autotuner.domain.trial_states import begin, production_fingerprint
 
@@ -115,6 +116,19 @@ def _production_trial(
     winner = winning_configuration(study)
     assert winner is not None
     return Trial(len(study.trials), kind, replicas, winner, (Level(0, share),), TrialState.PROPOSED, seen.at)
+
+
+def recalled(study: Study, seen: Observation) -> Study:
+    """Return the study with its promotion recalled, where an operator cancelled it while all was being put right.
+
+    The tick that ended the watch may not have known of the wish: whoever was told that the study restores must not find
+    the winner in production. Once a canary on Kubernetes is taken down nothing is kept to restore from.
+    """
+    kept = study.plan.target.workload is None or study.canary_since is not None
+    if seen.wish is not Wish.CANCEL or study.intended is not Outcome.PROMOTED or not kept:
+        return study
+    reason = f"cancelled by an operator, after this: {study.reason}"
+    return replace(study, intended=Outcome.ABORTED, reason=reason, phase_since=seen.at)
 
 
 def restore(study: Study, seen: Observation) -> Decision:

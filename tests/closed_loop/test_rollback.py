@@ -186,6 +186,20 @@ def test_a_promotion_under_way_is_stopped_and_restored_by_its_own_study(phase: P
     assert check_ending(loop).outcome is Outcome.ABORTED
 
 
+def test_a_wish_that_the_last_tick_of_the_watch_did_not_see_is_obeyed_all_the_same() -> None:
+    loop = a_loop()
+    loop.run(until=reached(Phase.RESTORATION))
+    assert loop.study.intended is Outcome.PROMOTED
+    loop.store.memory.studies[loop.study_id].wish = Wish.CANCEL
+
+    loop.run()
+
+    assert check_ending(loop).outcome is Outcome.ABORTED
+    assert "cancelled by an operator, after this" in loop.study.reason
+    assert [served(loop, name) for name in ("stable-0", "stable-1")] == [a_configuration()] * 2
+    assert desk(loop).catalogue.ledger(None, Window()).items == ()
+
+
 def test_what_somebody_else_put_into_production_since_is_left_alone() -> None:
     loop = promoted()
     loop.target.faults.foreign_configuration("stable-1", OTHER)
