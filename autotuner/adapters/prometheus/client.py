@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -28,6 +29,9 @@ from autotuner.domain.sources import PrometheusServer
 from autotuner.errors import AutotunerError
 from autotuner.instruments.readings import Unreadable
 from autotuner.ports import Clock
+
+# Each retry would be a warning, at every look while a server is down; what it came to is in the answer.
+logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 Secrets = Callable[[str], str]
 """Returns the secret of a name. Raises InvalidInput when there is none."""
