@@ -1,4 +1,4 @@
-"""The composition root: the only file that chooses implementations.
+"""What one process is wired of: store, leases, pools, and the workers and schedulers made from them.
 
 What only a study needs is imported when the first study needs it: most commands just look into the database.
 """
@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import functools
 import gc
-import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
-from urllib.parse import urlsplit
 
 from autotuner.adapters.clock import SystemClock
 from autotuner.adapters.postgres import Engine
@@ -31,10 +29,17 @@ from autotuner.adapters.postgres.registry import PostgresRegistry
 from autotuner.adapters.postgres.store import PostgresStore
 from autotuner.adapters.postgres.tokens import PostgresTokens
 from autotuner.adapters.postgres.writing import Writing
+from autotuner.bootstrap.doors import (
+    access_of,
+    cluster_of,
+    proposer_for,
+    secrets_of,
+    target_observer,
+    world_of,
+)
 from autotuner.catalogue import Catalogue
 from autotuner.controller import Controller, Outside, Pools
 from autotuner.courier import Courier
-from autotuner.diagnosing import Deployment, ServerPlace, deployment_of
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput, NotFound, Refused
@@ -45,19 +50,16 @@ from autotuner.ports import (
     Issuer,
     Leadership,
     Leases,
-    MetricsSource,
     Nights,
     Observer,
     Outbox,
     Proposer,
     Registry,
-    ServerApi,
     Store,
     Tokens,
     World,
 )
 from autotuner.promotions import Desk
-from autotuner.secret_shelf import SecretShelf
 from autotuner.settings import PREFIX, Settings
 from autotuner.telemetry.studies import Watched
 from autotuner.telemetry.threads import ContextThreads
@@ -65,10 +67,6 @@ from autotuner.telemetry.traces import start_tracing, stop_tracing, traced
 from autotuner.worker import Terms, Worker
 
 if TYPE_CHECKING:
-    from autotuner.adapters.kubernetes import Cluster
-    from autotuner.adapters.scrape.observer import Counted as ByServer
-    from autotuner.adapters.scrape.reading import Access
-    from autotuner.domain.preflight import Finding
     from autotuner.scheduler import Alarm, Scheduler
     from autotuner.telemetry.metrics import Instruments
 
@@ -87,185 +85,9 @@ PROPOSALS = 2
 """Proposals computed at the same time: they use processors, and ticks need some too."""
 
 
-NO_SECRETS = SecretShelf()
-
-
-@dataclass(frozen=True)
-class ClusterAccess:
-    """How a Kubernetes API server is reached: a kubeconfig file and a context of it; empty for what is usual."""
-
-    kubeconfig: str = ""
-    context: str = ""
-
-
-USUAL_ACCESS = ClusterAccess()
-
-
-def proposer_for(plan: StudyPlan) -> Proposer:
-    """Return the proposer a plan names. Raises InvalidInput for a sampler that is not known."""
-    from autotuner.adapters.optuna_proposer import OptunaProposer  # noqa: PLC0415 - a second of importing
-
-    return OptunaProposer(plan.sampler)
-
-
-def world_of(
-    target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS, cluster: ClusterAccess = USUAL_ACCESS
-) -> World:
-    """Return the doors to a target: Triton, the gateway, whoever counts, and the canary on Kubernetes.
-
-    secrets: what its metrics server may need. cluster: how its API server is reached. Raises InvalidInput.
-    """
-    if target.workload is not None:
-        return _world_on_kubernetes(target, clock, secrets, cluster)
-    from autotuner.adapters.envoy import EnvoyRoute  # noqa: PLC0415 - half a second of importing, all of these
-    from autotuner.adapters.triton import TritonServing  # noqa: PLC0415
-
-    return World(
-        traced(TritonServing(target), "triton"),
-        traced(EnvoyRoute(target), "gateway"),
-        traced(metrics_of(target, clock, secrets), "metrics"),
-    )
-
-
-def metrics_of(target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS) -> MetricsSource:
-    """Return what counts for a target: its metrics server where it names one, else every page itself."""
-    if target.metrics is None:
-        from autotuner.adapters.scrape import ScrapedMetrics  # noqa: PLC0415
-
-        return ScrapedMetrics(target, clock)
-    from autotuner.adapters.prometheus import PrometheusMetrics  # noqa: PLC0415
-    from autotuner.adapters.scrape import ScrapedStatistics  # noqa: PLC0415
-
-    statistics = ScrapedStatistics(target, target.metrics.prometheus.deadline)
-    return PrometheusMetrics(target, secrets, statistics, clock)
-
-
-@dataclass(frozen=True)
-class Counted:
-    """What counts for one target, outside any study. every_seconds: how often it says that things are scraped."""
-
-    source: MetricsSource
-    clock: Clock
-    every_seconds: Callable[[], Mapping[str, float]]
-
-
-def counted_by(target: Target, settings: Settings) -> Counted:
-    """Return what counts for a target, without a database. Raises InvalidInput."""
-    from autotuner.adapters.prometheus import PrometheusMetrics  # noqa: PLC0415
-
-    clock = SystemClock()
-    secrets = secrets_of(settings)
-    if target.workload is not None:
-        return Counted(world_of(target, clock, secrets, access_of(settings)).metrics, clock, dict)
-    source = metrics_of(target, clock, secrets)
-    if isinstance(source, PrometheusMetrics):
-        return Counted(source, clock, lambda: source.watch.every_seconds)
-    return Counted(source, clock, dict)
-
-
-def secrets_of(settings: Settings) -> SecretShelf:
-    """Return the secrets that targets may name."""
-    return SecretShelf.read(settings.secrets.get_secret_value(), settings.secrets_directory)
-
-
 def sleep_for(duration: timedelta) -> None:
     """Let so much time pass."""
     time.sleep(duration.total_seconds())
-
-
-def target_observer(target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS) -> Observer:
-    """Return what looks at a target for a diagnosis. Raises Refused, InvalidInput."""
-    from autotuner.adapters.scrape.observer import Counted as ByServer  # noqa: PLC0415 - one command needs it
-
-    counted = None
-    if target.metrics is not None:
-        backends = target.backends(target.stable_names)
-        counted = ByServer(metrics_of(target, clock, secrets), backends)
-    return observer_of(deployment_of(target), clock, counted)
-
-
-def observer_of(deployment: Deployment, clock: Clock, counted: ByServer | None = None) -> Observer:
-    """Return what looks at a deployment for a diagnosis; counted: who counts for its gateway.
-
-    Raises InvalidInput for authorities that cannot be read.
-    """
-    from autotuner.adapters.scrape.observer import Gateway, Observer, Watched  # noqa: PLC0415 - one command needs it
-    from autotuner.adapters.scrape.reading import Access  # noqa: PLC0415
-
-    access = Access(deployment.headers, _trusting(deployment.authorities))
-    servers = [
-        Watched(place.name, _server_api(place, deployment, access), place.metrics_url)
-        for place in deployment.servers
-    ]
-    gateway = Gateway(deployment.gateway_url, deployment.clusters) if deployment.gateway_url else None
-    return Observer(servers, clock, deployment.model, gateway, access, counted)
-
-
-def _server_api(place: ServerPlace, deployment: Deployment, access: Access) -> ServerApi:
-    from autotuner.adapters.scrape.serving import HttpServing  # noqa: PLC0415 - one command needs it
-
-    url = urlsplit(place.url)
-    if url.scheme not in {"grpc", "grpcs"}:
-        return HttpServing(place.name, place.url, access)
-    from autotuner.adapters.triton.telling import GrpcServing  # noqa: PLC0415 - half a second of importing
-
-    secure = url.scheme == "grpcs"
-    return GrpcServing(place.name, url.netloc, secure, deployment.authorities or None, deployment.headers)
-
-
-def _trusting(authorities: str) -> ssl.SSLContext | None:
-    if not authorities:
-        return None
-    try:
-        return ssl.create_default_context(cafile=authorities)
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidInput("--ca", authorities, f"a PEM file of certificate authorities ({error})") from error
-
-
-def _world_on_kubernetes(target: Target, clock: Clock, secrets: SecretShelf, access: ClusterAccess) -> World:
-    from autotuner.adapters.kubernetes import (  # noqa: PLC0415 - an extra: most installations have no cluster
-        KubernetesCanary,
-        KubernetesRoute,
-        LocatedMetrics,
-        LocatedServing,
-        Production,
-        Whereabouts,
-    )
-    from autotuner.adapters.triton import TritonServing, config_pbtxt  # noqa: PLC0415
-
-    cluster = cluster_of(access)
-    whereabouts = Whereabouts(cluster, target, clock)
-    route = KubernetesRoute(cluster, target)
-    production = Production(cluster, target, clock, config_pbtxt)
-    return World(
-        LocatedServing(whereabouts, production, TritonServing),
-        route,
-        LocatedMetrics(whereabouts, lambda located: metrics_of(located, clock, secrets), clock),
-        KubernetesCanary(cluster, target, route, clock),
-    )
-
-
-def cluster_of(access: ClusterAccess) -> Cluster:
-    """Return an API server by how it is reached. Raises InvalidInput where its client is not installed."""
-    try:
-        from autotuner.adapters.kubernetes import Cluster  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        allowed = "left out, or the extra `kubernetes` installed: pip install autotuner[kubernetes]"
-        raise InvalidInput("kubernetes", str(error), allowed) from error
-    return Cluster(access.kubeconfig, access.context)
-
-
-def access_of(settings: Settings) -> ClusterAccess:
-    """Return how settings say that the cluster is reached."""
-    return ClusterAccess(settings.kubeconfig, settings.kube_context)
-
-
-def preflight_of(target: Target, settings: Settings) -> tuple[Finding, ...]:
-    """Return what a study of a target on Kubernetes would find; nothing is changed. Raises NotFound, Refused."""
-    cluster = cluster_of(access_of(settings))
-    from autotuner.adapters.kubernetes import survey  # noqa: PLC0415 - an extra
-
-    return survey(cluster, target)
 
 
 def canaries_past_their_time(app: Application, namespace: str) -> tuple[str, ...]:
