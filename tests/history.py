@@ -99,7 +99,9 @@ FROM targets, generate_series(1, {NIGHTS_EACH}) n;
 INSERT INTO trials (study_id, target, number, kind, state, replicas, max_queue_delay_microseconds,
                     preferred_batch_size, instance_count, max_batch_size, verdict, limited_by, reason,
                     capacity_per_second, harm_requests, proposed_at, ended_at)
-SELECT 'study-' || s, 'target-' || s % {TARGETS}, n, 'candidate', 'judged', '{{canary}}', (n % 20) * 500, '{{4,8}}',
+SELECT 'study-' || s, 'target-' || s % {TARGETS}, n,
+       CASE WHEN n = 0 THEN 'production' WHEN n = 1 THEN 'baseline' WHEN n = {trials_each - 1} AND s % 50 = 0
+            THEN 'confirmation' ELSE 'candidate' END, 'judged', '{{canary}}', (n % 20) * 500, '{{4,8}}',
        1 + n % 4, 32,
        CASE WHEN n % 25 = 0 THEN 'void' WHEN n % 3 = 0 THEN 'reject' ELSE 'accept' END, 'ceiling', 'because',
        CASE WHEN n % 3 = 0 THEN NULL ELSE 100 + (s * 7 + n * 13) % 97 END, (s * 31 + n * 17) % 101,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -97,11 +99,41 @@ SUMMARY = (
 )
 
 
+MOST_TOLD = 256
+"""Studies whose records are remembered, so that a page about one that looks for news does not read it all again."""
+
+LIVE = (*SUMMARY, studies.c.wish, studies.c.sequence)
+"""What changes of a study without its record, or is cheap to read."""
+
+_TOLD = (
+    func.json_to_record(studies.c.state)
+    .table_valued(
+        column("winner", Integer),
+        column("promoted", JSON),
+        column("dispersion", Double),
+        column("reference_rate_per_second", Double),
+        name="told",
+    )
+    .render_derived(with_types=True)
+)
+_HARM = select(func.coalesce(func.sum(trials.c.harm_requests), 0.0)).where(trials.c.study_id == studies.c.id)
+TOLD = select(
+    *LIVE,
+    studies.c.actor,
+    studies.c.initial["plan"].label("plan"),
+    _HARM.scalar_subquery().label("harm_requests"),
+    *_TOLD.c,
+).select_from(studies.join(_TOLD, true()))
+"""A study's whole record, as far as it is told without its trials: the database reads through all of it."""
+
+
 class PostgresCatalogue:
     """Lists over the tables. Safe to share between threads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._told: dict[tuple[str, int], StudyStanding] = {}
+        self._lock = threading.Lock()
 
     def targets(self, window: Window, *, retired: bool | None = None) -> Page[Registration]:
         """Return targets by name; see `catalogue.Catalogue`."""
@@ -151,37 +183,23 @@ class PostgresCatalogue:
 
     def standing(self, study_id: str) -> StudyStanding:
         """Return a study without its trials; see `catalogue.Catalogue`."""
-        harm = select(func.coalesce(func.sum(trials.c.harm_requests), 0.0)).where(
-            trials.c.study_id == studies.c.id
-        )
-        told = (
-            func.json_to_record(studies.c.state)
-            .table_valued(
-                column("winner", Integer),
-                column("promoted", JSON),
-                column("dispersion", Double),
-                column("reference_rate_per_second", Double),
-                name="told",
-            )
-            .render_derived(with_types=True)
-        )
-        query = _one_study(
-            select(
-                *SUMMARY,
-                studies.c.actor,
-                studies.c.wish,
-                studies.c.sequence,
-                studies.c.initial["plan"].label("plan"),
-                harm.scalar_subquery().label("harm_requests"),
-                *told.c,
-            ).select_from(studies.join(told, true())),
-            study_id,
-        )
         with reading(self._engine) as connection:
-            row = connection.execute(query).one_or_none()
-        if row is None:
-            raise NotFound("study", study_id)
-        return _standing(row)
+            row = connection.execute(_one_study(select(*LIVE), study_id)).one_or_none()
+            if row is None:
+                raise NotFound("study", study_id)
+            known = self._told.get((row.id, row.sequence))
+            if known is None:
+                found = connection.execute(_one_study(TOLD, row.id)).one()
+                known = _told(found)
+                self._remember((row.id, found.sequence), known)
+        return replace(known, summary=_summary(row), wish=Wish(row.wish), sequence=row.sequence)
+
+    def _remember(self, key: tuple[str, int], known: StudyStanding) -> None:
+        """Keep what a study's record says: it is the same for as long as its journal has no newer entry."""
+        with self._lock:
+            self._told[key] = known
+            if len(self._told) > MOST_TOLD:
+                del self._told[next(iter(self._told))]
 
     def trials(self, wanted: TrialFilter, order: TrialOrder, window: Window) -> Page[TrialSummary]:
         """Return trials in the order asked for."""
@@ -399,7 +417,7 @@ def _summary(row: Row[Any]) -> StudySummary:
     )
 
 
-def _standing(row: Row[Any]) -> StudyStanding:
+def _told(row: Row[Any]) -> StudyStanding:
     return StudyStanding(
         summary=_summary(row),
         plan=from_record(StudyPlan, row.plan),

@@ -223,6 +223,15 @@ trials = Table(
     Index("ix_trials_preferred", "preferred_batch_size", "proposed_at"),
     Index("ix_trials_capacity", text("coalesce(capacity_per_second, 0.0)"), "study_id", "number"),
     Index("ix_trials_harm", "harm_requests", "study_id", "number"),
+    Index(
+        "ix_trials_of_incumbent_or_winner",
+        "target",
+        "kind",
+        "proposed_at",
+        "study_id",
+        "number",
+        postgresql_where=text(f"kind <> '{TrialKind.CANDIDATE}'"),
+    ),
     comment="Projection of studies.state: one configuration put on replicas each",
 )
 
