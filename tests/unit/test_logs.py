@@ -6,10 +6,17 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from autotuner.controller import Controller
+from autotuner.domain.measurement import Sample
+from autotuner.domain.study import TrialKind
+from autotuner.ports import World
 from autotuner.telemetry.logs import bound, starred, start_logging
+from autotuner.telemetry.threads import ContextThreads
+from tests.closed_loop.endings import a_loop, at
 
 log = logging.getLogger("autotuner.tests.logs")
 
@@ -110,3 +117,24 @@ def test_no_password_is_logged_whoever_put_it_there(style: str) -> None:
 )
 def test_only_passwords_are_starred(text: str, shown: str) -> None:
     assert starred(text) == shown
+
+
+def test_what_a_tick_logs_names_its_trial_in_whatever_thread_it_is_logged() -> None:
+    loop = a_loop()
+    loop.run(until=at(TrialKind.CANDIDATE))
+    stream, inner = io.StringIO(), loop.target.world
+    start_logging("INFO", "json", stream)
+
+    class Talking:
+        def sample(self) -> Sample:
+            with ContextThreads(1) as pool:
+                pool.submit(log.info, "page_read").result()
+            return inner.metrics.sample()
+
+    world = World(inner.serving, inner.route, Talking())
+    Controller(replace(loop.controller._outside, worlds=lambda _: world), "worker-1").tick(
+        loop.study_id, "vision"
+    )
+
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["trial"] for line in lines if line["event"] == "page_read"] == [loop.study.trials[-1].number]
