@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Response
@@ -107,7 +108,8 @@ def change_target(
     asked = validated(TargetFile, {**said, "slo": slo_section_of(before.slo)}, "body")
     target = asked.target()
     check_addresses(target, _allowed(app))
-    wanted = Wanted(target, defaults=asked.study.defaults())
+    defaults = replace(asked.study.defaults(), max_dispersion=before.defaults.max_dispersion)
+    wanted = Wanted(target, defaults=defaults)
     changed = register(app.registry, app.clock, wanted, Asked(caller.actor, change.reason, before.mark))
     return _answer(changed, response)
 

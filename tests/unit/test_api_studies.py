@@ -18,8 +18,9 @@ from api.routes.trials import COLUMNS
 from autotuner.access import Wanted, issue_token
 from autotuner.adapters.memory_store import MemoryCatalogue, MemoryLeases, MemoryStore
 from autotuner.catalogue import Progress, StudyStanding
-from autotuner.domain.access import Scope
+from autotuner.domain.access import Said, Scope
 from autotuner.domain.configuration import Configuration
+from autotuner.domain.registration import Wanted as WantedTarget
 from autotuner.domain.study import Phase, Study, Wish
 from autotuner.errors import Unauthenticated, Unavailable
 from autotuner.ports import Grant
@@ -82,6 +83,23 @@ def test_what_is_asked_for_differs_from_what_is_registered_in_that_alone(rest: R
     kept = rest.application.registry.registration("vision").defaults
     assert (plan.max_trials, plan.approval.value, plan.pace.bake) == (5, "manual", timedelta(seconds=45))
     assert (plan.ramp_steps, replace(plan.pace, bake=kept.pace.bake)) == (kept.ramp_steps, kept.pace)
+
+
+def test_a_rehearsals_limit_on_dispersion_stays_with_its_target_and_cannot_be_asked_for(rest: Rest) -> None:
+    kept = rest.application.registry.registration("vision")
+    limited = replace(kept.defaults, max_dispersion=3.0)
+    wanted = WantedTarget(kept.target, defaults=limited)
+    rest.application.registry.register(wanted, kept.mark, Said("sandbox", "", START))
+    sections = {name: value for name, value in TARGET.items() if name != "slo"}
+    tag = rest.ask("GET", "/v1/targets/vision").headers["ETag"]
+
+    refused = rest.ask("POST", "/v1/studies", json={"target": "vision", "study": {"max_dispersion": 2}})
+    changed = rest.ask("PUT", "/v1/targets/vision", json={**sections, "note": "x"}, headers={"If-Match": tag})
+    told = started(rest, study={"max_trials": 5})
+
+    assert (refused.status_code, changed.status_code) == (422, 200)
+    assert "max_dispersion" not in changed.text
+    assert rest.application.store.study(told["id"]).plan.max_dispersion == 3.0
 
 
 def test_a_study_starts_under_a_budget_tightened_below_the_longest_delay(rest: Rest) -> None:
