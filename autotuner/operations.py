@@ -14,6 +14,8 @@ from autotuner.domain.lifecycle import absorb, next_step
 from autotuner.domain.observation import ActionResult, Decision, Observation
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import (
+    GREYBOX,
+    METHOD,
     UNKNOWN_DISPERSION,
     Action,
     Phase,
@@ -42,13 +44,18 @@ class Difference:
 
 @dataclass(frozen=True)
 class Replay:
-    """A study decided again from its records."""
+    """A study decided again from its records.
+
+    proposals: those that were computed again. taken: those that another version of the grey-box method made, which
+    this one cannot compute: they are taken as recorded, and everything decided from them is checked.
+    """
 
     study_id: str
     decisions: int
     outcomes: int
     proposals: int
     differences: tuple[Difference, ...]
+    taken: int = 0
 
 
 def start_study(
@@ -175,7 +182,7 @@ def replay(store: Store, study_id: str, proposers: Callable[[StudyPlan], Propose
     """
     study = store.initial(store.study(study_id).id)
     counts = {"decision": 0, "outcome": 0}
-    proposals = 0
+    proposals, other_method = 0, _of_another_method(study.plan)
     differences: list[Difference] = []
     for entry in store.journal(study.id):
         counts[entry.kind] += 1
@@ -190,7 +197,13 @@ def replay(store: Store, study_id: str, proposers: Callable[[StudyPlan], Propose
     stored = store.study(study.id)
     if digest(stored) != digest(study):
         differences.append(Difference(-1, "final state", digest(stored), digest(study)))
-    return Replay(study.id, counts["decision"], counts["outcome"], proposals, tuple(differences))
+    computed_again, taken = (0, proposals) if other_method else (proposals, 0)
+    return Replay(study.id, counts["decision"], counts["outcome"], computed_again, tuple(differences), taken)
+
+
+def _of_another_method(plan: StudyPlan) -> bool:
+    """Whether its proposals were made by a version of the grey-box method that this release does not have."""
+    return plan.sampler == GREYBOX and plan.method != METHOD
 
 
 def _decided_again(
@@ -202,7 +215,8 @@ def _decided_again(
     if entry.kind == "decision":
         return next_step(study, from_record(Observation, entry.observed))
     result: ActionResult = from_record(ActionResult, entry.observed)
-    if study.pending is not None and isinstance(study.pending.action, Propose) and result.done:
+    asked = study.pending is not None and isinstance(study.pending.action, Propose)
+    if asked and result.done and not _of_another_method(study.plan):
         recorded = result.proposal or SearchOver(result.reason)
         proposed = proposers(study.plan).propose(study)
         if to_record(proposed) != to_record(recorded):

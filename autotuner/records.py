@@ -47,6 +47,9 @@ from autotuner.domain.target import Gateway, Replica, Target
 
 T = TypeVar("T")
 
+_FIRST_METHOD = 1
+"""The grey-box method of plans that were recorded before its version was."""
+
 
 def _converter() -> Converter:
     made = Converter(forbid_extra_keys=False)
@@ -76,6 +79,9 @@ def _add_what_came_later(made: Converter) -> None:
     made.register_unstructure_hook(
         StudyDefaults, make_dict_unstructure_fn(StudyDefaults, made, max_dispersion=silent)
     )
+    made.register_unstructure_hook(
+        Proposal, make_dict_unstructure_fn(Proposal, made, highest_rate_per_second=silent)
+    )
     write, read = make_dict_unstructure_fn(StudyPlan, made), make_dict_structure_fn(StudyPlan, made)
 
     def written(plan: StudyPlan) -> dict[str, Any]:
@@ -84,10 +90,12 @@ def _add_what_came_later(made: Converter) -> None:
             del record["keeps_batches"]
         if plan.reverses is None:
             del record["reverses"]
+        if plan.method == _FIRST_METHOD:
+            del record["method"]
         return record
 
     def as_it_was(record: Mapping[str, Any], kind: type[StudyPlan]) -> StudyPlan:
-        plan: StudyPlan = read({"keeps_batches": False, **record}, kind)
+        plan: StudyPlan = read({"keeps_batches": False, "method": _FIRST_METHOD, **record}, kind)
         return plan
 
     made.register_unstructure_hook(StudyPlan, written)

@@ -250,6 +250,16 @@ def table(study: Study) -> list[str]:
     return lines
 
 
+def ended(study: Study) -> str:
+    """What was kept, what it saves and why the study ended."""
+    kept, start = study.truth(study.kept), study.truth(study.problem.incumbent)
+    saved = 1.0 - kept.busy_seconds / start.busy_seconds
+    return (
+        f"Kept: **{words(study.kept)}**: {saved:.0%} less device time per inference than the incumbent. "
+        f"Why it ended: {study.ending}."
+    )
+
+
 def words(setting: Setting) -> str:
     """A setting as configurations are spelt."""
     return configuration_of(replace(setting, delay_seconds=round(setting.delay_seconds, 6))).describe()
@@ -265,17 +275,11 @@ def figures(study: Study) -> tuple[str, dict[str, Chart]]:
     for trials in stages:
         charts[f"proposer-frontier-{trials}"], width = frontier_chart(study, truths, trials)
         widths.append(f"±{width:.0%} after {trials}")
-    kept, start = study.truth(study.kept), study.truth(study.problem.incumbent)
-    saved = 1.0 - kept.busy_seconds / start.busy_seconds
-    ended = (
-        f"Kept: **{words(study.kept)}**: {saved:.0%} less device time per inference than the incumbent. "
-        f"Why it ended: {study.ending}."
-    )
     accuracy = (
         f"{error} after the last trial. Mean half width of the frontier's bands: {', '.join(widths)} trials."
     )
     pictures = (f"![{chart.title}. {chart.description}](images/{name}.svg)" for name, chart in charts.items())
-    lines = [*table(study), "", ended, "", accuracy, "", "\n\n".join(pictures)]
+    lines = [*table(study), "", ended(study), "", accuracy, "", "\n\n".join(pictures)]
     return "\n".join(lines), charts
 
 

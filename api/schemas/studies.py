@@ -129,7 +129,8 @@ class TrialItem(Answer):
     configuration: ConfigurationAnswer = Field(description="The configuration.")
     verdict: Verdict | None = Field(description="The verdict; null before it.", examples=["accept"])
     limited_by: str = Field(
-        description="What ended the ramp: `ceiling`, `traffic` or `evidence`; empty before it.",
+        description="What ended the ramp: `ceiling`, `traffic`, `evidence`, `harm budget`, `load`, or `proposal` for a "
+        "trial that was only to be learnt from; empty before it.",
         examples=["ceiling"],
     )
     reason: str = Field(

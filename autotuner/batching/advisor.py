@@ -14,14 +14,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from autotuner.batching.forecast import Forecast, Forecaster
-from autotuner.batching.trials import Advice, Aim, History, Measured, Problem, Setting, Tried
+from autotuner.batching.forecast import BRIEF, Forecast, Forecaster
+from autotuner.batching.trials import REACHED, Advice, Aim, History, Measured, Problem, Setting, Tried
 
-RISK_A_STUDY = 0.35
+RISK_A_STUDY = 0.5
 """Sum of the probabilities of a violation that a study may accept."""
 
+FAILED = 0.2
+"""What a trial that did not hold has spent of it at least: who was wrong once risks less."""
+
 RISK_A_TRIAL = 0.05
-LAST_RISK = 0.15
+LAST_RISK = 0.3
 """What a trial may risk at most, and what one may when nothing less risky promises anything."""
 
 LIMIT = 1.01
@@ -39,38 +42,43 @@ LEAST_GAIN = 0.015
 INSTANCE_COST = 0.004
 """What an instance more must bring, relative; a tie goes to fewer."""
 
-SHORTLIST = {Aim.EFFICIENCY: 3, Aim.CAPACITY: 2}
+SHORTLIST = {Aim.EFFICIENCY: 2, Aim.CAPACITY: 1}
 """Settings of a band that are looked at closely, of known and of untried numbers of instances each."""
 
-BANDS = (0.5, 0.65, 0.75, 0.85, 0.91, 0.96, 1.01, 1.1)
+BANDS = (0.5, 0.7, 0.85, 0.95, 1.05, 1.2)
 """Shares of the ceiling between which the best settings are looked at: the nearer to it, the better and the riskier."""
 
-DELAY_STRIDE = 4
+EDGES = 6
+BELOW_EDGE = 3
+"""Kinds of setting whose delay is driven up to the ceiling, and delays below that one that are looked at too."""
+
+DELAY_STRIDE = 8
 """Every so-manieth delay is looked at first where capacity leads: at saturation the delay is nearly inert."""
 
-STONE_RISK = 0.02
-MOST_STONES = 4
-NEARER = 0.6
-"""A step that only brings knowledge risks less, is one of a few, and at most this share of the squared way away."""
+STONE_RISK = 0.1
+STONES_UNTIL = 10
+NEARER = 0.85
+"""A step that only brings knowledge risks less, is made while trials are few, and leaves at most this share of the
+squared way."""
 
 MOST_DOUBT = 0.6
 HOPED_GAIN = 0.03
 """What it is to lead to: settings that violate with no more than this probability and promise that much."""
 
-DOUBTFUL_MISFIT = 0.06
-"""Misfit, as a standard deviation of log p99, above which another window of the incumbent is worth its time."""
-
-REACHED_TODAY = 0.9
-"""Share of today's rate from which a level counts as one at today's rate."""
-
 MOST_LEADERS = 6
 """Tried settings that are looked at again: the best, and the latest."""
 
-MOST_RATED = 1200
+MOST_RATED = 240
 """Settings that are all looked at roughly; of more, every so-manieth delay first, then those beside the promising."""
 
-MOST_REPEATS = 3
-"""How often the incumbent is measured at most."""
+FINALISTS, HOPEFULS = 8, 4
+"""Settings that are looked at closely: the best by expected gain, and by gain of those that may well be within."""
+
+PRICE_OF_RISK = 0.1
+"""Relative gain that a certain violation costs: of two settings that promise nearly the same the safer one is tried."""
+
+GENTLER = (0.85, 0.7, 0.55, 0.4)
+"""Shares of today's rate that a probe is limited to where nothing is safe at today's rate, the highest that is."""
 
 RESORT_RISK = 0.33
 RESORT_GAIN = 0.1
@@ -129,10 +137,15 @@ def _busy_today(trial: Tried, problem: Problem) -> float | None:
     return level.busy_seconds_per_inference if level else None
 
 
+def _met(trial: Tried, problem: Problem) -> bool:
+    """Whether the trial met today's load; one that measured nothing counts, so that it is not repeated for ever."""
+    return not trial.levels or trial.meets(problem.rates[0])
+
+
 def _held(trial: Tried, problem: Problem) -> bool:
     """Whether today's level was accepted with a measured p99 within the ceiling."""
     level = _today(trial, problem)
-    if level is None or not level.accepted or level.rate_per_second < REACHED_TODAY * problem.rates[0]:
+    if level is None or not level.accepted or level.rate_per_second < REACHED * problem.rates[0]:
         return False
     return level.p99_seconds is None or level.p99_seconds <= problem.ceiling_seconds
 
@@ -156,6 +169,10 @@ def _measured_value(trial: Tried, problem: Problem, forecast: Forecast) -> float
     return -float(np.log(busy)) if busy else forecast.value
 
 
+_Rated = tuple[float, tuple[int, int, int], Setting, float]
+"""Minus a rough value, complexity, setting, rough p99 over the ceiling."""
+
+
 @dataclass
 class _Search:
     forecaster: Forecaster
@@ -171,28 +188,32 @@ class _Search:
     def advice(self) -> Advice:
         forecasts = self._forecasts()
         best = self._best_so_far()
-        left = max(0.0, RISK_A_STUDY - sum(trial.risk for trial in self.history))
+        left = max(0.0, RISK_A_STUDY - sum(self._spent(trial) for trial in self.history))
         safe, chosen = self._chosen(forecasts, best, min(RISK_A_TRIAL, left))
-        if chosen is None or self._worth(chosen, best) <= LEAST_GAIN:
+        if chosen is None or not self._pays(chosen, best):
             safe, chosen = self._chosen(forecasts, best, min(LAST_RISK, left))
         gain = chosen.value - best if chosen else 0.0
         probe = self._probe(forecasts, best, max(gain, 0.0))
         if probe is not None:
             return self._said(probe, best, "shows how instances disturb one another")
-        if chosen is not None and self._worth(chosen, best) > LEAST_GAIN:
+        gentle = self._gentle_probe(forecasts, best, max(gain, 0.0))
+        if gentle is not None:
+            return gentle
+        if chosen is not None and self._pays(chosen, best):
             return self._said(chosen, best, "largest expected gain among the safe settings")
         stone = self._stone(forecasts, best)
         if stone is not None:
             return self._said(stone, best, "a safe step towards a better setting that is not safe yet")
-        if self._worth_repeating() and self._hoped(forecasts, best):
-            return self._again("better settings are in sight, and its last window told too little")
         resort = self._resort(forecasts, best, left)
         if resort is not None:
             return self._said(resort, best, "nothing else is left to learn from, and much to gain")
-        if len(self.history) == 1 and self._hoped(forecasts, best):
-            return self._again("better settings are in sight, but too little is known to try any safely")
         why = f"nothing safe promises more than {LEAST_GAIN:.1%}"
         return Advice(None, f"{why}: {len(safe)} of {len(forecasts)} promising settings are safe")
+
+    def _spent(self, trial: Tried) -> float:
+        """What a trial has spent of the study's risk."""
+        candidate = trial.setting != self.problem.incumbent and _met(trial, self.problem)
+        return max(trial.risk, FAILED) if candidate and not _held(trial, self.problem) else trial.risk
 
     def _chosen(
         self, forecasts: list[Forecast], best: float, allowed: float
@@ -204,44 +225,39 @@ class _Search:
     # ---- candidates
 
     def _forecasts(self) -> list[Forecast]:
-        """Forecasts of the most promising untried settings, within the ceiling or nearly."""
-        tried = {trial.setting for trial in self.history}
+        """Forecasts of the most promising untried settings, within the ceiling or nearly; the best of them precise."""
+        tried = {trial.setting for trial in self.history if _met(trial, self.problem)}
         left = tuple(s for s in self.problem.candidates if s not in tried)
-        return [self.forecaster.cautious(setting) for setting in self._shortlist(left)]
+        brief = [self.forecaster.cautious(setting, BRIEF) for setting in self._shortlist(left)]
+        close = self._finalists(brief)
+        return [self.forecaster.cautious(f.setting) if f.setting in close else f for f in brief]
+
+    def _finalists(self, forecasts: list[Forecast]) -> set[Setting]:
+        """Settings worth a precise forecast."""
+        best = self._best_so_far()
+        by_worth = sorted(forecasts, key=lambda f: self._rank(f, best), reverse=True)[:FINALISTS]
+        by_gain = sorted(self._hoped(forecasts, best), key=lambda f: (-round(f.value, 6), f.setting))
+        return {f.setting for f in (*by_worth, *by_gain[:HOPEFULS])}
 
     def _shortlist(self, left: tuple[Setting, ...]) -> list[Setting]:
         """The best of each band of p99, of known and of untried numbers of instances; of equal ones the simplest."""
         share_of_band = SHORTLIST[self.problem.aim]
         if max(trial.setting.instances for trial in self.history) == 1:
             left = tuple(s for s in left if s.instances <= self.problem.incumbent.instances + 1)
-        coarse = self._thinned(left)
+        stride = self._stride(left)
+        coarse = _thinned(left, stride)
         rated = self._rated(coarse)
         kept = self._picked(rated, share_of_band)
-        if len(coarse) < len(left) and self.problem.aim is Aim.EFFICIENCY:
-            rated += self._rated(tuple(self._beside(kept, left) - set(coarse)))
-            kept = self._picked(rated, share_of_band)
+        if self.problem.aim is Aim.EFFICIENCY:
+            rated += self._rated(tuple(_beside(kept, left, stride) - set(coarse)))
+            kept = self._picked(rated, share_of_band) + self._edges(rated, left)
         return list(dict.fromkeys([*kept, *self._mildest(left)]))
 
-    def _thinned(self, left: tuple[Setting, ...]) -> tuple[Setting, ...]:
-        """Settings with every so-manieth delay only, where there are too many or the delay is nearly inert."""
-        stride = DELAY_STRIDE if self.problem.aim is Aim.CAPACITY else math.ceil(len(left) / MOST_RATED)
-        kept = set(sorted({s.delay_seconds for s in left})[::stride])
-        return tuple(s for s in left if s.delay_seconds in kept)
+    def _stride(self, left: Sequence[Setting]) -> int:
+        """Every which delay is looked at first: not all where there are too many or the delay is nearly inert."""
+        return DELAY_STRIDE if self.problem.aim is Aim.CAPACITY else math.ceil(len(left) / MOST_RATED)
 
-    def _beside(self, kept: Sequence[Setting], left: Sequence[Setting]) -> set[Setting]:
-        """Settings that differ from one of `kept` in the delay alone, and little."""
-        delays = sorted({s.delay_seconds for s in left})
-        place = {delay: number for number, delay in enumerate(delays)}
-        wanted = {
-            (replace(s, delay_seconds=delays[n]))
-            for s in kept
-            for n in range(max(0, place[s.delay_seconds] - 2), min(len(delays), place[s.delay_seconds] + 3))
-        }
-        return wanted & set(left)
-
-    def _rated(
-        self, settings: tuple[Setting, ...]
-    ) -> list[tuple[float, tuple[int, int, int], Setting, float]]:
+    def _rated(self, settings: tuple[Setting, ...]) -> list[_Rated]:
         """Each setting with minus its rough value, its complexity and its rough p99 over the ceiling."""
         ceiling = self.problem.ceiling_seconds
         return [
@@ -249,9 +265,7 @@ class _Search:
             for s, (p99, value) in zip(settings, self.forecaster.rough(settings), strict=True)
         ]
 
-    def _picked(
-        self, rated: list[tuple[float, tuple[int, int, int], Setting, float]], share_of_band: int
-    ) -> list[Setting]:
+    def _picked(self, rated: list[_Rated], share_of_band: int) -> list[Setting]:
         tried = {trial.setting.instances for trial in self.history}
         kept: list[Setting] = []
         ordered = sorted(rated)
@@ -261,6 +275,27 @@ class _Search:
             other = _unlike([one for one in inside if one[1].instances not in tried])
             kept += [*known[:share_of_band], *other[:share_of_band]]
         return kept
+
+    def _edges(self, rated: list[_Rated], left: Sequence[Setting]) -> list[Setting]:
+        """Of the kinds that promise most, the longest delays that are expected to be within the ceiling.
+
+        Rough figures say which kinds, that is preferred sizes with a number of instances, but not how far they go.
+        """
+        kinds: dict[tuple[tuple[int, ...], int], None] = {}
+        for _, _, setting, share in sorted(rated):
+            if share <= BANDS[-1]:
+                kinds.setdefault((setting.preferred, setting.instances))
+        ceiling = np.log(self.problem.ceiling_seconds)
+        found: list[Setting] = []
+        for kind in list(kinds)[:EDGES]:
+            ladder = sorted(s for s in left if (s.preferred, s.instances) == kind)
+            low, high = -1, len(ladder)
+            while high - low > 1:
+                middle = (low + high) // 2
+                inside = self.forecaster.forecast(ladder[middle], BRIEF).log_p99 <= ceiling
+                low, high = (middle, high) if inside else (low, middle)
+            found += ladder[max(0, low - BELOW_EDGE) : low + 2]
+        return found
 
     def _mildest(self, left: Sequence[Setting]) -> list[Setting]:
         """Settings of one instance more than any tried one, without a long delay: candidates for the probe."""
@@ -293,9 +328,14 @@ class _Search:
     def _rank(self, forecast: Forecast, best: float) -> tuple[float, list[int]]:
         return round(self._worth(forecast, best), 6), [-part for part in forecast.setting.complexity()]
 
+    def _pays(self, forecast: Forecast, best: float) -> bool:
+        """Whether a setting promises enough, and its risk does not cost as much."""
+        return self._gain(forecast, best) > LEAST_GAIN and self._worth(forecast, best) > 0.0
+
     def _worth(self, forecast: Forecast, best: float) -> float:
-        """Expected relative gain: nothing is gained where the ceiling does not hold."""
-        return (1.0 - forecast.violation(self.problem.ceiling_seconds)) * self._gain(forecast, best)
+        """Expected relative gain, less the price of its risk: nothing is gained where the ceiling does not hold."""
+        sure = 1.0 - forecast.violation(self.problem.ceiling_seconds)
+        return sure * self._gain(forecast, best) - PRICE_OF_RISK * self._risk(forecast)
 
     def _probe(self, forecasts: list[Forecast], best: float, gain: float) -> Forecast | None:
         """The mildest setting with one instance more, where more instances could beat what is safe without."""
@@ -313,25 +353,36 @@ class _Search:
             mild, key=lambda f: (round(f.value, 6), [-p for p in f.setting.complexity()]), default=None
         )
 
+    def _gentle_probe(self, forecasts: list[Forecast], best: float, gain: float) -> Advice | None:
+        """The mildest setting of one instance more at a load that it surely carries, where today's might be too much.
+
+        How instances disturb one another shows at a lower load too, and nobody is harmed.
+        """
+        if self.problem.aim is Aim.CAPACITY and gain > LEAST_GAIN:
+            return None
+        most = max(trial.setting.instances for trial in self.history)
+        more = [f for f in forecasts if f.setting.instances > most]
+        hope = max((f.value + f.value_spread - best for f in more), default=0.0)
+        if most > self.problem.incumbent.instances or hope <= gain + LEAST_GAIN:
+            return None
+        limit = np.log(PROBE_MARGIN * self.problem.ceiling_seconds)
+        mild = self._mildest([f.setting for f in more])
+        for share in GENTLER:
+            rate = share * self.problem.rates[0]
+            for setting in mild:
+                mean, spread = self.forecaster.at(setting, rate)
+                if mean + 1.64 * spread <= limit:
+                    forecast = replace(self.forecaster.forecast(setting, BRIEF), log_p99=mean, spread=spread)
+                    why = f"shows at {share:.0%} of today's load how instances disturb one another"
+                    return replace(self._said(forecast, best, why), highest_rate=rate)
+        return None
+
     def _hoped(self, forecasts: list[Forecast], best: float) -> list[Forecast]:
         """Clearly better settings that may well be within the ceiling."""
         ceiling = self.problem.ceiling_seconds
         return [
             f for f in forecasts if f.violation(ceiling) <= MOST_DOUBT and self._gain(f, best) > HOPED_GAIN
         ]
-
-    def _again(self, why: str) -> Advice:
-        return Advice(
-            self.problem.incumbent, f"the incumbent once more: {why}", highest_rate=self.problem.rates[0]
-        )
-
-    def _worth_repeating(self) -> bool:
-        """Whether one more window of the incumbent would tell much: it was not accepted, or not foreseen."""
-        windows = [trial for trial in self.history if trial.setting == self.problem.incumbent]
-        doubtful = (
-            not _held(windows[-1], self.problem) or self.forecaster.correction.variance > DOUBTFUL_MISFIT**2
-        )
-        return doubtful and len(windows) < MOST_REPEATS
 
     def _resort(self, forecasts: list[Forecast], best: float, left: float) -> Forecast | None:
         """The least risky clear gain, where the study would end on the incumbent."""
@@ -349,8 +400,7 @@ class _Search:
     def _stone(self, forecasts: list[Forecast], best: float) -> Forecast | None:
         """A safe setting nearer than any tried one to the best of those that may be within the ceiling."""
         hoped = self._hoped(forecasts, best)
-        steps = sum(1 for trial in self.history if trial.risk == 0.0) - 1
-        if not hoped or steps >= MOST_STONES:
+        if not hoped or len(self.history) >= STONES_UNTIL:
             return None
         goal = max(hoped, key=lambda f: self._rank(f, best)).features
         tried = min(
@@ -387,6 +437,25 @@ class _Search:
 def record(advice: Advice, trial: Tried) -> Tried:
     """Return the trial with the risk that the advice accepted for it."""
     return replace(trial, risk=advice.predicted.get("violation_probability", 0.0))
+
+
+def _thinned(left: Sequence[Setting], stride: int) -> tuple[Setting, ...]:
+    """Settings with every so-manieth delay."""
+    kept = set(sorted({s.delay_seconds for s in left})[::stride])
+    return tuple(s for s in left if s.delay_seconds in kept)
+
+
+def _beside(kept: Sequence[Setting], left: Sequence[Setting], stride: int) -> set[Setting]:
+    """Settings that differ from one of `kept` in the delay alone, and by half a stride at most."""
+    delays = sorted({s.delay_seconds for s in left})
+    place = {delay: number for number, delay in enumerate(delays)}
+    reach = stride // 2 + 1
+    wanted = {
+        replace(s, delay_seconds=delay)
+        for s in kept
+        for delay in delays[max(0, place[s.delay_seconds] - reach) : place[s.delay_seconds] + reach + 1]
+    }
+    return wanted & set(left)
 
 
 def _unlike(rated: Sequence[tuple[float, Setting, float]]) -> list[Setting]:

@@ -23,6 +23,17 @@ STRETCH_SECONDS = 10.0
 STRETCHES = 16
 """Longest stretch that is drawn from a recording, and how many a window is put together of at least."""
 
+LEAST_RECORDED = 2_000
+"""Arrivals that a recording must have to be replayed itself."""
+
+CHANCE = 0.1
+"""Difference between the recording's rate and the one asked for, as a logarithm, that is put down to chance."""
+
+REQUESTS_A_BIN = 20
+OVERLOADED = 1.3
+PLACES = 64
+"""How stretches of a recording are compared: bins of so many requests on average, and so many stretches."""
+
 
 @dataclass(frozen=True)
 class Intensity:
@@ -86,3 +97,53 @@ def draw(intensity: Intensity, rate_per_second: float, count: int, rng: np.rando
     clock = np.cumsum(rng.exponential(1.0 / rate_per_second, count))
     edges = np.arange(len(cumulative)) * intensity.bin_seconds
     return np.asarray(np.interp(clock, cumulative, edges))
+
+
+def replay(
+    recording: Floats, intensity: Intensity, rate_per_second: float, count: int, rng: np.random.Generator
+) -> Floats:
+    """Return about `count` arrivals (seconds from 0, ascending) at a rate, from the recording itself where it can be.
+
+    recording: instants in seconds, ascending; intensity: what was learnt of it. The stretch of the recording that is
+    most like the whole is taken as it came, thinned for a lower rate, and for a higher one filled up with independent
+    arrivals that follow the intensity. A difference below CHANCE is the recording's own chance and is not made up for:
+    what comes in a burst is then as it was. Fewer than LEAST_RECORDED arrivals are drawn from the intensity.
+    """
+    if len(recording) < LEAST_RECORDED:
+        return draw(intensity, rate_per_second, count, rng)
+    ratio = rate_per_second * float(recording[-1] - recording[0]) / (len(recording) - 1)
+    if abs(np.log(ratio)) < CHANCE:
+        return _typical(recording, count)[1]
+    offset, part = _typical(recording, int(np.ceil(count / ratio)))
+    if ratio < 1.0:
+        return part[rng.random(len(part)) < ratio]
+    bins = np.arange(len(intensity.relative) + 1) * intensity.bin_seconds
+    passed = np.concatenate([[0.0], np.cumsum(intensity.relative)])
+    begin, end = np.interp([offset, offset + part[-1]], bins, passed)
+    more = begin + (end - begin) * rng.random(round((ratio - 1.0) * len(part)))
+    return np.sort(np.concatenate([part, np.interp(more, passed, bins) - offset]))
+
+
+def _typical(recording: Floats, count: int) -> tuple[float, Floats]:
+    """The stretch of `count` arrivals whose rate and overload are most like those of the whole; all where it has fewer.
+
+    Returns where it begins, in seconds from the recording's begin, and its arrivals from there.
+    Overload is what a server of OVERLOADED times the mean rate would have queued.
+    """
+    if count >= len(recording):
+        return 0.0, recording - recording[0]
+    span = float(recording[-1] - recording[0])
+    bins = max(16, len(recording) // REQUESTS_A_BIN)
+    per_bin, _ = np.histogram(recording, bins=bins, range=(float(recording[0]), float(recording[-1])))
+    excess = np.cumsum(per_bin / per_bin.mean() - OVERLOADED)
+    queued = (excess - np.minimum.accumulate(np.minimum(excess, 0.0))) ** 2
+    starts = np.linspace(0, len(recording) - count, PLACES).astype(np.int64)
+    until = recording[starts + count - 1]
+    edges = np.concatenate([[0.0], np.cumsum(queued)])
+    at = (np.array([recording[starts], until]) - recording[0]) / span * bins
+    overload = np.diff(np.interp(at, np.arange(bins + 1), edges), axis=0)[0] / np.maximum(at[1] - at[0], 1e-9)
+    rate = (count / np.maximum(until - recording[starts], 1e-9)) / (len(recording) / span)
+    usual = max(float(queued.mean()), 1e-12)
+    unlike = np.abs(np.log(rate)) / 0.05 + np.abs(np.sqrt(overload / usual) - 1.0) / 0.2
+    begin = starts[int(np.argmin(np.round(unlike, 9)))]
+    return float(recording[begin] - recording[0]), recording[begin : begin + count] - recording[begin]

@@ -36,21 +36,28 @@ STRENGTHS = {Law.DISPATCH: (0.1, 0.4, 0.8), Law.SHARING: (0.1, 0.4, 0.8), Law.EX
 REFINEMENTS = (0.15, 0.07, 0.035)
 """Steps to both sides of a law's best strength so far, one after the other."""
 
+FAR_OFF = 150.0
+"""Misfit beyond the best one's at which a law is given up once its strength was refined a first time."""
+
 SHARED_TRUST = 0.05
 """What a batch time from several instances counts against one from a single instance, which needs no correction."""
 
-SPREADS = (0.03, 0.12)
+SPREADS = (0.03, 0.06, 0.12)
 """Standard deviations of the logarithm of a batch's time."""
 
 TAILS = ((0.0, 1.0), (0.004, 3.0), (0.01, 1.6), (0.01, 2.2), (0.01, 3.0), (0.01, 4.0), (0.03, 2.0))
-"""(share of batches, factor on their time)."""
+"""(share of batches, mean factor on their time)."""
+
+TAIL_SPREAD = 0.2
+"""Standard deviation of the logarithm of that factor: what holds a batch up does not always do so for as long."""
 
 TAIL_DOUBT = 1.5
 """What a tail must explain better than none, as a misfit: one window shows a tail easily where there is none."""
 
-LAW_LEVELS = 4
+LAW_LEVELS = 3
+SEARCHED_LEVELS = 2
 NOISE_LEVELS = 4
-"""Levels that laws and noise are compared on: the most telling ones."""
+"""Levels that laws, their strengths at first, and noise are compared on: the most telling ones."""
 
 ROUNDS = 2
 """How often curve and slowing are worked out from one another."""
@@ -58,7 +65,13 @@ ROUNDS = 2
 CHECKED_LEVELS = 2
 """Levels of a single instance that an explanation of the others must not spoil."""
 
+PROMISING_TAILS = 4
+"""Tails that are compared on all those levels."""
+
 MEMBERS = 6
+LEAST_WEIGHT = 0.02
+"""Members kept at most, and the weight below which one says nothing that is worth simulating it."""
+
 FACTORS = 8192
 
 _MEAN_ERROR = 0.02
@@ -77,7 +90,9 @@ class Noise:
     def factors(self, rng: np.random.Generator) -> Floats:
         """Draw factors of mean 1, shape (FACTORS,)."""
         drawn = np.exp(self.spread * rng.standard_normal(FACTORS) - 0.5 * self.spread**2)
-        drawn[rng.random(FACTORS) < self.tail_share] *= self.tail_factor
+        tail = rng.random(FACTORS) < self.tail_share
+        varied = np.exp(TAIL_SPREAD * rng.standard_normal(FACTORS) - 0.5 * TAIL_SPREAD**2)
+        drawn[tail] *= np.maximum(1.0, self.tail_factor * varied[tail])
         return np.asarray(drawn / (1.0 + self.tail_share * (self.tail_factor - 1.0)))
 
 
@@ -141,6 +156,8 @@ def _members(devices: Sequence[_Found], variations: Sequence[_Variation]) -> tup
         for found, variation in product(devices, variations)
     ]
     kept = sorted(made, key=lambda member: -member.weight)[:MEMBERS]
+    enough = LEAST_WEIGHT * sum(member.weight for member in kept)
+    kept = [member for member in kept if member.weight >= enough]
     total = sum(member.weight for member in kept)
     return tuple(Member(m.device, m.noise, m.overhead_seconds, m.weight / total, m.known_size) for m in kept)
 
@@ -151,18 +168,21 @@ def _members(devices: Sequence[_Found], variations: Sequence[_Variation]) -> tup
 def _variations(levels: Sequence[Level], device: Device, seed: int) -> list[_Variation]:
     """The three best explanations of how latencies scatter under one device, each with another tail."""
 
-    def scored(noise: Noise) -> tuple[float, Noise, float]:
+    def scored(noise: Noise, among: Sequence[Level]) -> tuple[float, Noise, float]:
         factors = noise.factors(np.random.default_rng((seed, 3)))
-        runs = [simulate(level.arrivals, level.setting, device, factors) for level in levels]
-        overhead = _overhead(levels, runs)
-        misfit = sum(_quantile_misfit(level, run, overhead) for level, run in zip(levels, runs, strict=True))
+        runs = [simulate(level.arrivals, level.setting, device, factors) for level in among]
+        overhead = _overhead(among, runs)
+        misfit = sum(_quantile_misfit(level, run, overhead) for level, run in zip(among, runs, strict=True))
         return misfit + (TAIL_DOUBT if noise.tail_share > 0.0 else 0.0), noise, overhead
 
+    first = levels[:SEARCHED_LEVELS]
     best_of_tails = [
-        min((scored(Noise(spread, share, factor)) for spread in SPREADS), key=lambda found: found[0])
+        min((scored(Noise(spread, share, factor), first) for spread in SPREADS), key=lambda found: found[0])
         for share, factor in TAILS
     ]
-    ordered = sorted(best_of_tails, key=lambda found: found[0])
+    ordered = sorted(best_of_tails, key=lambda found: found[0])[:PROMISING_TAILS]
+    if len(first) < len(levels):
+        ordered = sorted((scored(noise, levels) for _, noise, _ in ordered), key=lambda found: found[0])
     return [
         _Variation(noise, overhead, float(np.exp(-0.5 * (misfit - ordered[0][0]))))
         for misfit, noise, overhead in ordered[:3]
@@ -172,7 +192,7 @@ def _variations(levels: Sequence[Level], device: Device, seed: int) -> list[_Var
 def _overhead(levels: Sequence[Level], runs: Sequence[Run]) -> float:
     """What every request spends outside queue and batch: the median over levels of the medians' difference."""
     differences = [
-        level.measured.p50_seconds - float(np.median(run.latency_seconds))
+        level.measured.p50_seconds - run.quantiles[0]
         for level, run in zip(levels, runs, strict=True)
         if level.measured.p50_seconds is not None
     ]
@@ -181,11 +201,11 @@ def _overhead(levels: Sequence[Level], runs: Sequence[Run]) -> float:
 
 def _quantile_misfit(level: Level, run: Run, overhead: float) -> float:
     misfit = 0.0
-    for seen, share in ((level.measured.p95_seconds, 0.95), (level.measured.p99_seconds, 0.99)):
+    _, p95, p99, _ = run.quantiles
+    for seen, simulated in ((level.measured.p95_seconds, p95), (level.measured.p99_seconds, p99)):
         if seen is not None:
             error = _QUANTILE_ERROR * (1.0 + 500.0 / level.measured.total)
-            simulated = float(np.quantile(run.latency_seconds, share)) + overhead
-            misfit += float(np.log(seen / simulated) / error) ** 2
+            misfit += float(np.log(seen / (simulated + overhead)) / error) ** 2
     return misfit
 
 
@@ -197,34 +217,81 @@ def _devices(
 ) -> list[_Found]:
     """The best strength of each law and its neighbours, the improbable left out."""
     factors = variation.noise.factors(np.random.default_rng((seed, 5)))
-    checked = [*several, *most_telling(single, CHECKED_LEVELS)]
-
-    def visit(law: Law, strength: float, start: Curve) -> tuple[_Found, Curve]:
-        curve = start
-        for _ in range(ROUNDS):
-            device = Device(curve.seconds, law, strength)
-            runs = [simulate(level.arrivals, level.setting, device, factors) for level in several]
-            slowings = [slowing(run, device.curve_seconds) for run in runs]
-            pooled = points([*single, *several], [*[None] * len(single), *slowings], SHARED_TRUST)
-            curve = fit_curve(pooled, len(start.seconds) - 1)
-        device = Device(curve.seconds, law, strength)
-        misfit = sum(_misfit(level, device, factors, variation.overhead_seconds) for level in checked)
-        return _Found(device, curve.known, misfit), curve
-
+    search = _LawSearch(tuple(single), tuple(several), alone, variation.overhead_seconds, factors)
+    visited = {law: search.begun(law) for law in Law}
+    nearest = min(found.misfit for seen in visited.values() for found, _ in seen.values())
     kept: list[_Found] = []
-    for law in Law:
-        seen: dict[float, _Found] = {}
-        curve = alone
-        for strength in STRENGTHS[law]:
-            seen[strength], curve = visit(law, strength, curve)
-        for step in REFINEMENTS:
-            best = min(seen, key=lambda strength: (seen[strength].misfit, strength))
-            for strength in (round(max(0.0, best - step), 3), round(min(1.0, best + step), 3)):
-                if strength not in seen:
-                    seen[strength], curve = visit(law, strength, curve)
-        kept += _telling_apart(list(seen.values()))
+    for law, seen in visited.items():
+        if min(found.misfit for found, _ in seen.values()) <= nearest + FAR_OFF:
+            kept += search.finished(law, seen)
     least = min(found.misfit for found in kept)
     return [found for found in kept if found.misfit <= least + 8.0]
+
+
+_Visited = dict[float, tuple[_Found, Curve]]
+
+
+@dataclass(frozen=True)
+class _LawSearch:
+    """Looks for the strength of a law with which levels of several instances come out as they were measured."""
+
+    single: tuple[Level, ...]
+    several: tuple[Level, ...]
+    alone: Curve
+    overhead_seconds: float
+    factors: Floats
+
+    def begun(self, law: Law) -> _Visited:
+        """The strengths where the search begins, refined once; each with the curve that goes with it."""
+        seen: _Visited = {}
+        curve = self.alone
+        for strength in STRENGTHS[law]:
+            seen[strength] = self._visit(law, strength, curve, self.several[:SEARCHED_LEVELS])
+            curve = seen[strength][1]
+        self._refine(law, seen, REFINEMENTS[0])
+        return seen
+
+    def finished(self, law: Law, seen: _Visited) -> list[_Found]:
+        """The best strength and those about a standard error away, weighed by all levels."""
+        for step in REFINEMENTS[1:]:
+            self._refine(law, seen, step)
+        apart = _telling_apart([found for found, _ in seen.values()])
+        return [self._whole(found, seen[found.device.strength][1]) for found in apart]
+
+    def _refine(self, law: Law, seen: _Visited, step: float) -> None:
+        """Visit the strengths a step away from the best so far."""
+        best = min(seen, key=lambda strength: (seen[strength][0].misfit, strength))
+        for strength in (round(max(0.0, best - step), 3), round(min(1.0, best + step), 3)):
+            if strength not in seen:
+                seen[strength] = self._visit(law, strength, seen[best][1], self.several[:SEARCHED_LEVELS])
+
+    def _visit(
+        self, law: Law, strength: float, start: Curve, among: Sequence[Level], rounds: int = ROUNDS
+    ) -> tuple[_Found, Curve]:
+        """Work out the curve from these levels, beginning with `start`, and how well they come out with it."""
+        curve, misfit = start, 0.0
+        for _ in range(rounds):
+            device = Device(curve.seconds, law, strength)
+            runs = [simulate(level.arrivals, level.setting, device, self.factors) for level in among]
+            misfit = self._misfit(among, runs)
+            slowings = [slowing(run, device.curve_seconds) for run in runs]
+            pooled = points([*self.single, *among], [*[None] * len(self.single), *slowings], SHARED_TRUST)
+            curve = fit_curve(pooled, len(start.seconds) - 1)
+        return _Found(device, curve.known, misfit), curve
+
+    def _whole(self, found: _Found, curve: Curve) -> _Found:
+        """The same law and strength, worked out from all levels and weighed by all of them."""
+        law, strength = found.device.law, found.device.strength
+        _, curve = self._visit(law, strength, curve, self.several, 1)
+        device = Device(curve.seconds, law, strength)
+        checked = [*self.several, *most_telling(self.single, CHECKED_LEVELS)]
+        runs = [simulate(level.arrivals, level.setting, device, self.factors) for level in checked]
+        return _Found(device, curve.known, self._misfit(checked, runs))
+
+    def _misfit(self, levels: Sequence[Level], runs: Sequence[Run]) -> float:
+        return sum(
+            _misfit(level, run, self.overhead_seconds) for level, run in zip(levels, runs, strict=True)
+        )
 
 
 def _telling_apart(found: Sequence[_Found]) -> list[_Found]:
@@ -241,15 +308,14 @@ def _telling_apart(found: Sequence[_Found]) -> list[_Found]:
     return kept
 
 
-def _misfit(level: Level, device: Device, factors: Floats, overhead: float) -> float:
-    run = simulate(level.arrivals, level.setting, device, factors)
+def _misfit(level: Level, run: Run, overhead: float) -> float:
     batches = int(run.executions.sum())
     pairs = [
         (level.mean_compute_seconds, float(run.compute_seconds.sum()) / batches),
         (level.mean_batch, len(level.arrivals) / batches),
     ]
     if level.measured.p50_seconds is not None:
-        pairs.append((level.measured.p50_seconds, float(np.median(run.latency_seconds)) + overhead))
+        pairs.append((level.measured.p50_seconds, run.quantiles[0] + overhead))
     if level.measured.busy_seconds_per_inference:
         pairs.append((level.measured.busy_seconds_per_inference, run.busy_seconds / len(level.arrivals)))
     misfit = sum(float(np.log(seen / simulated) / _MEAN_ERROR) ** 2 for seen, simulated in pairs)

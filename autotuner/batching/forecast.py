@@ -12,21 +12,53 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr
 
-from autotuner.batching.arrivals import Intensity, draw, learn
+from autotuner.batching.arrivals import Intensity, learn, replay
 from autotuner.batching.correction import Correction, fit
 from autotuner.batching.ensemble import Member, explain
-from autotuner.batching.evidence import Level, most_telling, telling
-from autotuner.batching.outlook import Outlook, look, slower
+from autotuner.batching.evidence import Level, most_telling, telling, usable
+from autotuner.batching.outlook import Outlook, glance, look, slower
 from autotuner.batching.trials import Aim, Floats, History, Problem, Setting
 
-PRECISE = 16_000
-BRIEF = 8_000
-ROUGH = 2_500
-"""Requests simulated for a forecast at today's rate, at each other rate, and to choose what is worth a forecast."""
 
-REPLAYS = 6
-MOST_RESIDUALS = 16
+@dataclass(frozen=True)
+class Depth:
+    """How much traffic a forecast is made on: so many seconds, within these numbers of requests, by so many members.
+
+    Seconds, because bursts have a length: a few thousand requests of a fast model are two or three bursts, and their
+    p99 is that of the longest.
+    """
+
+    seconds: float
+    fewest: int
+    most: int
+    members: int
+
+    def count(self, rate_per_second: float) -> int:
+        """Requests at a rate."""
+        return int(np.clip(self.seconds * rate_per_second, self.fewest, self.most))
+
+
+PRECISE = Depth(150.0, 24_000, 72_000, 6)
+BRIEF = Depth(40.0, 8_000, 32_000, 3)
+ABOVE = Depth(30.0, 8_000, 16_000, 6)
+ROUGH = Depth(6.0, 2_500, 5_000, 2)
+"""For what may be chosen, for what is worth a look, at rates above today's, and to find out what is worth a look."""
+
+HOPELESS = 1.25
+BEYOND_HOPE = 1.3
+"""Multiple of the ceiling above which p99 need not be known, and by how much further it is taken to lie then."""
+
+MOST_SHIFT = 0.3
+"""The rough p99 of tried settings may differ from their precise one by so much, as a logarithm, and is made up for."""
+
+MOST_REPLAYS, LEAST_REPLAYS, ALL_REPLAYS = 6, 3, 36
+"""Replays of one level, and of all levels together about."""
+
+MOST_RESIDUALS = 12
 """Levels whose deviation from the forecast is looked at."""
+
+USUAL_NOISE_WEIGHT = 3.0
+"""The mean noise of all windows counts like so many replays of each: the spread of a few says little."""
 
 STOPPED_SPREAD = 0.25
 """Standard deviation of log p99 of a level left for one cluster of slow requests: it looks worse than it is."""
@@ -34,8 +66,16 @@ STOPPED_SPREAD = 0.25
 UNSEEN_SPREAD = 0.15
 """Standard deviation of log p99 an octave beyond the largest batch size seen."""
 
-TAIL_SHARE = 2.5
-"""The step from quantile .99 to .995 counts as so many standard deviations: a service tail of 1 % sits right there."""
+SHARE_ERROR = 0.06
+TAIL_SHARE = 0.01
+"""What the share of slow requests is wrong by in any case, relative; and the share of batches in a tail of their times,
+where there is one: only those that ran tell how many there are. A tail of 1 % sits right on p99, so that a little more
+or less of it moves p99 a lot."""
+
+MOST_SHARE_ERROR = 0.4
+
+UNMET_SPREAD = 0.08
+"""Standard deviation of log p99 of several instances that were only seen at less than today's load, or not at all."""
 
 LEAST_SPREAD = 0.015
 OPENED = 1.0
@@ -80,7 +120,8 @@ class Forecaster:
     """The rate over time, where it is known better than from the problem's arrivals."""
 
     _arrivals: dict[tuple[float, int], Floats] = field(default_factory=dict)
-    _today: dict[Setting, Outlook] = field(default_factory=dict)
+    _cliffs: dict[Setting, float] = field(default_factory=dict)
+    _looked: dict[tuple[Setting, float, Depth], Outlook] = field(default_factory=dict)
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
@@ -101,11 +142,12 @@ class Forecaster:
         ]
 
     def arrivals(self, rate: float, count: int) -> Floats:
-        """Return `count` arrivals at `rate`, the same at every call."""
+        """Return about `count` arrivals at `rate`, the same at every call."""
         key = (rate, count)
         if key not in self._arrivals:
             rng = np.random.default_rng((self.problem.seed, 11, count))
-            self._arrivals[key] = draw(self.intensity, rate, count, rng)
+            recording = self.problem.arrivals if self.course is None else np.zeros(0)
+            self._arrivals[key] = replay(recording, self.intensity, rate, count, rng)
         return self._arrivals[key]
 
     # ---- correction
@@ -113,51 +155,83 @@ class Forecaster:
     @cached_property
     def correction(self) -> Correction:
         """What the trials deviated from their replays."""
-        rows = []
+        rows: list[tuple[Floats, float, float]] = []
         if self.members:
             found = telling(self.history)
             kept = {id(level) for level in most_telling([level for _, level in found], MOST_RESIDUALS)}
-            rows = [
-                self._residual(level, number)
+            used = [
+                (level, number)
                 for number, level in found
                 if id(level) in kept and level.measured.p99_seconds is not None
             ]
+            replays = int(np.clip(ALL_REPLAYS // max(1, len(used)), LEAST_REPLAYS, MOST_REPLAYS))
+            rows = [self._residual(level, number, replays) for level, number in used]
         if not rows:
             empty = np.zeros(0)
             return fit(np.zeros((0, 5)), empty, empty)
         features, residuals, noise = zip(*rows, strict=True)
-        return fit(np.array(features), np.array(residuals), np.array(noise))
+        shrunk = self._window_noise(np.array(noise), replays)
+        stopped = np.array([not level.measured.accepted for level, _ in used])
+        return fit(
+            np.array(features), np.array(residuals), shrunk + np.where(stopped, STOPPED_SPREAD**2, 0.0)
+        )
 
-    def _residual(self, level: Level, number: int) -> tuple[Floats, float, float]:
-        """Features, log observed over replayed p99, and the variance that the window's own chance gives it."""
-        replays = []
-        for replay in range(REPLAYS):
-            rng = np.random.default_rng((self.problem.seed, 13, number, replay))
+    def _residual(self, level: Level, number: int, replays: int) -> tuple[Floats, float, float]:
+        """Features, log observed over replayed p99, and the variance of log p99 between the replays."""
+        outlooks = []
+        for repetition in range(replays):
+            rng = np.random.default_rng((self.problem.seed, 13, number, repetition))
             factors = self.members[0].noise.factors(rng)
-            replays.append(look(self.members[:1], level.setting, level.arrivals, [factors]))
-        logs = np.array([outlook.log_p99 for outlook in replays])
+            outlooks.append(look(self.members[:1], level.setting, level.arrivals, [factors]))
+        logs = np.array([outlook.log_p99 for outlook in outlooks])
         assert level.measured.p99_seconds is not None
-        noise = float(logs.var(ddof=1)) * (1.0 + 1.0 / REPLAYS) + 0.01**2
-        if not level.measured.accepted:
-            noise += STOPPED_SPREAD**2
-        features = replays[0].features(level.setting, self.problem.ceiling_seconds)
-        return features, float(np.log(level.measured.p99_seconds) - logs.mean()), noise
+        features = outlooks[0].features(level.setting, self.problem.ceiling_seconds)
+        return features, float(np.log(level.measured.p99_seconds) - logs.mean()), float(logs.var(ddof=1))
+
+    @staticmethod
+    def _window_noise(between: Floats, replays: int) -> Floats:
+        """The variance that each window's own chance gives a residual, from that between its replays."""
+        freedom = replays - 1.0
+        shrunk = (freedom * between + USUAL_NOISE_WEIGHT * between.mean()) / (freedom + USUAL_NOISE_WEIGHT)
+        return np.asarray(shrunk * (1.0 + 1.0 / replays) + 0.01**2)
 
     # ---- forecasts
 
     def rough(self, settings: tuple[Setting, ...]) -> list[tuple[float, float]]:
-        """Return (p99 seconds at today's rate, value) of each setting, by the heaviest members on little traffic."""
+        """Return (p99 seconds at today's rate, value) of each setting, by the heaviest members on little traffic.
+
+        An infinite p99 stands for one above HOPELESS ceilings.
+        """
         both = self._two()
+        rate = self.problem.rates[0]
+        arrivals = self.arrivals(rate, ROUGH.count(rate))
+        shift = self._rough_shift(*both)
+        limit = HOPELESS * self.problem.ceiling_seconds * float(np.exp(-shift))
         found = []
         for setting in settings:
-            members, factors = (both[0][:1], both[1][:1]) if setting.instances == 1 else both
-            today = look(members, setting, self.arrivals(self.problem.rates[0], ROUGH), factors)
-            p99 = float(np.exp(today.log_p99))
-            if self.problem.aim is Aim.EFFICIENCY or p99 > 1.2 * self.problem.ceiling_seconds:
-                found.append((p99, -float(np.log(today.mean(today.busy_seconds)))))
+            used = list(zip(*both, strict=True))[: 1 if setting.instances == 1 else 2]
+            looked = [glance(member, setting, arrivals, factors, limit) for member, factors in used]
+            seen = [one for one in looked if one is not None]
+            if not seen:
+                found.append((np.inf, -np.inf))
+                continue
+            logs = [one.log_p99 if one else np.log(BEYOND_HOPE * limit) for one in looked]
+            p99 = float(np.exp(np.mean(logs) + shift))
+            if self.problem.aim is Aim.EFFICIENCY:
+                found.append((p99, -float(np.mean([np.log(one.busy_seconds[0]) for one in seen]))))
             else:
-                found.append((p99, float(np.log(self._rough_capacity(setting, members, factors)))))
+                found.append((p99, float(np.log(self._rough_capacity(setting, *used[0])))))
         return found
+
+    def _rough_shift(self, members: tuple[Member, ...], factors: list[Floats]) -> float:
+        """How much lower the little traffic makes log p99 than much of it does, on the first and the last trial."""
+        rate = self.problem.rates[0]
+        shifts = []
+        for setting in {trial.setting: None for trial in (self.history[0], self.history[-1])}:
+            little = look(members[:1], setting, self.arrivals(rate, ROUGH.count(rate)), factors[:1])
+            much = look(members[:1], setting, self.arrivals(rate, BRIEF.count(rate)), factors[:1])
+            shifts.append(much.log_p99 - little.log_p99)
+        return float(np.clip(np.mean(shifts), -MOST_SHIFT, MOST_SHIFT))
 
     def _two(self) -> tuple[tuple[Member, ...], list[Floats]]:
         """The heaviest member and the heaviest one of another law."""
@@ -166,23 +240,24 @@ class Forecaster:
         kept = [0] if other is None else [0, other]
         return tuple(self.members[i] for i in kept), [self.factors[i] for i in kept]
 
-    def _rough_capacity(self, setting: Setting, members: tuple[Member, ...], factors: list[Floats]) -> float:
+    def _rough_capacity(self, setting: Setting, member: Member, factors: Floats) -> float:
         """Highest rate within the ceiling by bisection, interpolated between the two levels around it."""
-        rates, ceiling = self.problem.rates, np.log(self.problem.ceiling_seconds)
+        rates, ceiling = self.problem.rates, self.problem.ceiling_seconds
         low, high, known = 0, len(rates), {}
         while high - low > 1:
             middle = (low + high) // 2
-            outlook = look(members, setting, self.arrivals(rates[middle], ROUGH), factors)
-            known[middle] = outlook.log_p99
-            low, high = (middle, high) if outlook.log_p99 <= ceiling else (low, middle)
+            arrivals = self.arrivals(rates[middle], ROUGH.fewest)
+            outlook = glance(member, setting, arrivals, factors, HOPELESS * ceiling)
+            known[middle] = outlook.log_p99 if outlook else float(np.log(HOPELESS * ceiling))
+            low, high = (middle, high) if known[middle] <= np.log(ceiling) else (low, middle)
         if high == len(rates) or low not in known:
             return rates[low]
-        inside = (ceiling - known[low]) / max(known[high] - known[low], 1e-9)
+        inside = (np.log(ceiling) - known[low]) / max(known[high] - known[low], 1e-9)
         return float(rates[low] * (rates[high] / rates[low]) ** inside)
 
-    def forecast(self, setting: Setting) -> Forecast:
+    def forecast(self, setting: Setting, depth: Depth = PRECISE) -> Forecast:
         """Return the corrected forecast of a setting. There must be members."""
-        today = self._outlook_today(setting)
+        today = self._outlook(setting, self.problem.rates[0], depth)
         mean, spread = self._corrected(setting, today)
         if self.problem.aim is Aim.EFFICIENCY:
             busy = np.log(today.busy_seconds)
@@ -192,7 +267,7 @@ class Forecaster:
             )
             held = self.problem.rates[0]
         else:
-            value, value_spread, held = self._capacity(setting, today)
+            value, value_spread, held = self._capacity(setting, today, depth.members)
         return Forecast(
             setting,
             mean,
@@ -205,34 +280,66 @@ class Forecaster:
             held,
         )
 
-    def cautious(self, setting: Setting) -> Forecast:
-        """Return the forecast with the nearness of saturation in its spread: for deciding what may be risked."""
-        forecast = self.forecast(setting)
-        return replace(forecast, spread=float(np.hypot(forecast.spread, self.cliff(setting))))
+    def cautious(self, setting: Setting, depth: Depth = PRECISE) -> Forecast:
+        """Return the forecast with more in its spread, for deciding what may be risked.
 
-    def _outlook_today(self, setting: Setting) -> Outlook:
-        """The outlook at today's rate, simulated once."""
-        if setting not in self._today:
-            arrivals = self.arrivals(self.problem.rates[0], PRECISE)
-            self._today[setting] = look(self.members, setting, arrivals, self.factors)
-        return self._today[setting]
+        That is the nearness of saturation, and several instances that were not seen at today's load yet.
+        """
+        forecast = self.forecast(setting, depth)
+        unmet = UNMET_SPREAD if setting.instances > 1 and not self._several_met else 0.0
+        spread = np.sqrt(forecast.spread**2 + self.cliff(setting) ** 2 + unmet**2)
+        return replace(forecast, spread=float(spread))
+
+    @cached_property
+    def _several_met(self) -> bool:
+        """Whether several instances were seen at today's load."""
+        return any(
+            trial.setting.instances > 1 and trial.meets(self.problem.rates[0]) for trial in self.history
+        )
+
+    def at(self, setting: Setting, rate: float) -> tuple[float, float]:
+        """Return mean and standard deviation of log p99 (seconds) at another rate, requests per second."""
+        return self._corrected(setting, self._outlook(setting, rate, BRIEF))
+
+    def _outlook(self, setting: Setting, rate: float, depth: Depth) -> Outlook:
+        """The outlook at a rate, simulated once."""
+        key = (setting, rate, depth)
+        if key not in self._looked:
+            used = slice(depth.members)
+            arrivals = self.arrivals(rate, depth.count(rate))
+            self._looked[key] = look(self.members[used], setting, arrivals, self.factors[used])
+        return self._looked[key]
 
     def _corrected(self, setting: Setting, outlook: Outlook) -> tuple[float, float]:
         """Mean and standard deviation of log p99, the cliff of saturation and unseen batch sizes included."""
         features = outlook.features(setting, self.problem.ceiling_seconds)
         shift, variance = self.correction.at(features[None, :])
-        steep = outlook.mean(np.log(outlook.p995_seconds / outlook.p99_seconds)) / TAIL_SHARE
+        slope = outlook.mean(np.log(outlook.p995_seconds / outlook.p99_seconds)) / np.log(2.0)
+        steep = slope * self.share_error
         unseen = UNSEEN_SPREAD * outlook.mean(outlook.unseen)
         total = variance[0] + outlook.spread**2 + steep**2 + unseen**2 + LEAST_SPREAD**2
         return outlook.log_p99 + float(shift[0]), float(np.sqrt(total))
 
+    @cached_property
+    def share_error(self) -> float:
+        """Relative error of the share of requests that are slow, as a standard deviation."""
+        tailed = sum(member.weight for member in self.members if member.noise.tail_share > 0.0)
+        ran = sum(level.executions for level in usable(self.history))
+        return min(MOST_SHARE_ERROR, SHARE_ERROR + tailed / np.sqrt(max(1.0, TAIL_SHARE * ran)))
+
     def cliff(self, setting: Setting) -> float:
         """Return how much log p99 at today's rate rises when the device is a little slower (`outlook.SLOWER`)."""
-        arrivals = self.arrivals(self.problem.rates[0], PRECISE)
-        worse = look([slower(self.members[0])], setting, arrivals, self.factors[:1])
-        return abs(worse.log_p99 - float(np.log(self._outlook_today(setting).p99_seconds[0])))
+        if setting not in self._cliffs:
+            self._cliffs[setting] = self._cliff(setting)
+        return self._cliffs[setting]
 
-    def _capacity(self, setting: Setting, today: Outlook) -> tuple[float, float, float]:
+    def _cliff(self, setting: Setting) -> float:
+        rate = self.problem.rates[0]
+        arrivals = self.arrivals(rate, BRIEF.count(rate))
+        worse = look([slower(self.members[0])], setting, arrivals, self.factors[:1])
+        return abs(worse.log_p99 - float(np.log(self._outlook(setting, rate, BRIEF).p99_seconds[0])))
+
+    def _capacity(self, setting: Setting, today: Outlook, members: int) -> tuple[float, float, float]:
         """Mean and standard deviation of log capacity, and the rate that is probably held; by bisection."""
         rates, ceiling = self.problem.rates, float(np.log(self.problem.ceiling_seconds))
         mean, spread = self._corrected(setting, today)
@@ -240,7 +347,7 @@ class Forecaster:
         low, high = 0, len(rates)
         while (mean <= ceiling and high - low > 1) or (len(seen) == 1 and len(rates) > 1):
             middle = (low + high) // 2
-            outlook = look(self.members, setting, self.arrivals(rates[middle], BRIEF), self.factors)
+            outlook = self._outlook(setting, rates[middle], replace(ABOVE, members=members))
             centre, spread = self._corrected(setting, outlook)
             seen[middle] = centre, spread, np.log(outlook.p99_seconds) + centre - outlook.log_p99
             low, high = (middle, high) if centre <= ceiling else (low, middle)

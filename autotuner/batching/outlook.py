@@ -70,6 +70,15 @@ def look(members: Sequence[Member], setting: Setting, arrivals: Floats, factors:
     return Outlook(weights / weights.sum(), *columns)
 
 
+def glance(
+    member: Member, setting: Setting, arrivals: Floats, factors: Floats, limit_seconds: float
+) -> Outlook | None:
+    """Return one member's outlook, or None as soon as its p99 is sure to be above `limit_seconds`."""
+    patience = limit_seconds - member.overhead_seconds
+    run = simulate(arrivals, setting, member.device, factors, patience, int(0.01 * len(arrivals)))
+    return Outlook(np.ones(1), *np.array([_row(run, member)]).T) if run.complete else None
+
+
 def slower(member: Member) -> Member:
     """The member with a device that takes SLOWER times as long."""
     device = replace(member.device, curve_seconds=member.device.curve_seconds * SLOWER)
@@ -78,11 +87,11 @@ def slower(member: Member) -> Member:
 
 def _row(run: Run, member: Member) -> tuple[float, ...]:
     count = len(run.latency_seconds)
-    ordered = np.partition(run.latency_seconds, [_rank(count, 0.99), _rank(count, 0.995)])
+    _, _, p99, p995 = run.quantiles
     spent = run.compute_seconds.sum()
     return (
-        float(ordered[_rank(count, 0.99)]) + member.overhead_seconds,
-        float(ordered[_rank(count, 0.995)]) + member.overhead_seconds,
+        p99 + member.overhead_seconds,
+        p995 + member.overhead_seconds,
         run.busy_seconds / count,
         run.mean_batch,
         min(1.0, run.busy_seconds / run.span_seconds),
@@ -95,8 +104,3 @@ def _row(run: Run, member: Member) -> tuple[float, ...]:
 def _octaves_beyond(count: int, known: int) -> Floats:
     """Octaves of each batch size above the largest one seen, 0 below it; shape (count,)."""
     return np.log2(np.maximum(np.arange(count), known) / known)
-
-
-def _rank(count: int, share: float) -> int:
-    """Index of the quantile in ascending order."""
-    return min(count - 1, int(np.ceil(share * count)))

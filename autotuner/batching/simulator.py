@@ -6,8 +6,10 @@ how; so there are three laws, each with one strength (0: none).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,8 @@ from autotuner.batching.compiled import compiled
 from autotuner.batching.trials import Floats, Setting
 
 Counts = NDArray[np.int64]
+
+QUANTILES = (0.5, 0.95, 0.99, 0.995)
 
 
 class Law(IntEnum):
@@ -50,6 +54,7 @@ class Run:
     executions, compute_seconds: by batch size, shape (max_batch_size + 1,); compute as Triton reports it, from
     the start of a batch to its end. busy_seconds: time in which the device did anything.
     queue_seconds: summed over the requests. span_seconds: from the first arrival to the last answer.
+    complete: False where the run ended early because too many requests were slow; then nothing else is meant.
     """
 
     latency_seconds: Floats
@@ -58,6 +63,15 @@ class Run:
     busy_seconds: float
     queue_seconds: float
     span_seconds: float
+    complete: bool = True
+
+    @cached_property
+    def quantiles(self) -> tuple[float, float, float, float]:
+        """Latency quantiles .5, .95, .99 and .995 in seconds: the least that at most the rest exceeds."""
+        count = len(self.latency_seconds)
+        ranks = [min(count - 1, math.ceil(share * count)) for share in QUANTILES]
+        p50, p95, p99, p995 = np.partition(self.latency_seconds, ranks)[ranks]
+        return float(p50), float(p95), float(p99), float(p995)
 
     @property
     def mean_batch(self) -> float:
@@ -65,15 +79,23 @@ class Run:
         return len(self.latency_seconds) / max(1, int(self.executions.sum()))
 
 
-def simulate(arrivals: Floats, setting: Setting, device: Device, factors: Floats) -> Run:
+def simulate(
+    arrivals: Floats,
+    setting: Setting,
+    device: Device,
+    factors: Floats,
+    patience_seconds: float = math.inf,
+    most_slow: int = 0,
+) -> Run:
     """Return what happens to requests that arrive at `arrivals` (seconds, ascending, at least one).
 
-    factors: what each batch's compute time is multiplied by, used in turn and from the start again.
+    factors: what each batch's compute time is multiplied by, used in turn and from the start again. The run ends early
+    once more than `most_slow` requests took longer than the patience: hopeless settings cost little then.
     """
     largest = setting.max_batch_size
     latency = np.empty(len(arrivals))
     executions, compute = np.zeros(largest + 1, dtype=np.int64), np.zeros(largest + 1)
-    busy, queue, end = _run(
+    busy, queue, end, complete = _run(
         arrivals,
         setting.delay_seconds,
         preferred_at_most(setting),
@@ -82,11 +104,13 @@ def simulate(arrivals: Floats, setting: Setting, device: Device, factors: Floats
         int(device.law),
         device.strength,
         factors,
+        patience_seconds,
+        most_slow,
         latency,
         executions,
         compute,
     )
-    return Run(latency, executions, compute, busy, queue, end - float(arrivals[0]))
+    return Run(latency, executions, compute, busy, queue, end - float(arrivals[0]), bool(complete))
 
 
 def preferred_at_most(setting: Setting) -> Counts:
@@ -110,11 +134,13 @@ def _run(  # noqa: PLR0913, PLR0917, C901, PLR0912, PLR0915 - one compiled loop;
     law: int,
     strength: float,
     factors: Floats,
+    patience: float,
+    most_slow: int,
     latency: Floats,
     executions: Counts,
     compute: Floats,
-) -> tuple[float, float, float]:
-    """Fill latency, executions and compute; return busy seconds, summed queue seconds and the last end.
+) -> tuple[float, float, float, bool]:
+    """Fill latency, executions and compute; return busy seconds, summed queue seconds, the last end, whether complete.
 
     `ahead` holds the end of each running batch, or under processor sharing the work that is left of it, as of the
     instant `since` at which the number of running batches last changed.
@@ -125,7 +151,7 @@ def _run(  # noqa: PLR0913, PLR0917, C901, PLR0912, PLR0915 - one compiled loop;
     ahead = np.full(instances, np.inf)
     began = np.zeros(instances)
     firsts, sizes = np.zeros(instances, dtype=np.int64), np.zeros(instances, dtype=np.int64)
-    running, number, done = 0, 0, -1
+    running, number, done, slow = 0, 0, -1, 0
     now, wake, finish, since, device_free = 0.0, np.inf, np.inf, 0.0, 0.0
     busy, queued, end = 0.0, 0.0, 0.0
     while True:
@@ -139,11 +165,11 @@ def _run(  # noqa: PLR0913, PLR0917, C901, PLR0912, PLR0915 - one compiled loop;
                 continue
         elif finish <= wake:
             if finish == np.inf and state[batcher.HEAD] == count:
-                return busy, queued, end
+                return busy, queued, end, True
             now, changed = finish, True
         else:
             if state[batcher.HEAD] == count and running == 0 and state[batcher.COUNT] == 0:
-                return busy, queued, end
+                return busy, queued, end, True
             now = wake
         # The work done since the last change, before the number of running batches changes again.
         slowness = 1.0 + strength * max(0, running - 1)
@@ -154,6 +180,10 @@ def _run(  # noqa: PLR0913, PLR0917, C901, PLR0912, PLR0915 - one compiled loop;
             compute[size] += now - began[done]
             for i in range(firsts[done], firsts[done] + size):
                 latency[i] = now - arrivals[i]
+                if latency[i] > patience:
+                    slow += 1
+            if slow > most_slow and patience < np.inf:
+                return busy, queued, end, False
             ahead[done], sizes[done] = np.inf, 0
             running -= 1
             end = max(end, now)

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+REACHED = 0.9
+"""Share of a rate from which a level counts as one at that rate."""
+
 
 @dataclass(frozen=True, order=True)
 class Setting:
@@ -86,6 +89,10 @@ class Tried:
     setting: Setting
     levels: tuple[Measured, ...]
     risk: float = 0.0
+
+    def meets(self, rate_per_second: float) -> bool:
+        """Say whether a level came within REACHED of the rate, accepted or not."""
+        return any(level.rate_per_second >= REACHED * rate_per_second for level in self.levels)
 
 
 class Aim(StrEnum):

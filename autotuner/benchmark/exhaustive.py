@@ -11,7 +11,7 @@ import hashlib
 import math
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from autotuner.batching import batcher
 from autotuner.batching.trials import Aim, Setting
 from autotuner.benchmark import system, traffic, truth
-from autotuner.benchmark.system import MOST_LOAD, System, p99
+from autotuner.benchmark.system import ALLOWED, MOST_LOAD, System
 from autotuner.benchmark.truth import Traffic
 
 Floats = NDArray[np.float64]
@@ -31,11 +31,9 @@ Report = Callable[[str], None]
 FINE_STEP = 1.04
 """Ratio of the rates between which a capacity is told apart."""
 
-ALLOWED = 0.01
-"""Share of requests that may be slower than the ceiling."""
-
 FOLDER = "benchmark"
-_COLUMNS = ("p99", "busy", "capacity")
+_TODAY, _CAPACITY = ("p99", "busy"), ("capacity",)
+"""What is kept of a system, each in a file of its own: a capacity takes ten times as long, and only one aim asks."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +41,15 @@ class Truth:
     """What every candidate does at today's (final) rate, and how much it can carry.
 
     p99_seconds, busy_seconds_per_inference: at that rate, shape (n,). capacity_per_second: the highest rate at which
-    the ceiling holds, at lower ones from today's up too, 0 where it does not hold today; shape (n,).
+    the ceiling holds, at lower ones from today's up too, 0 where it does not hold today; shape (n,); None where
+    efficiency is the aim.
     """
 
     settings: tuple[Setting, ...]
     ceiling_seconds: float
     p99_seconds: Floats
     busy_seconds_per_inference: Floats
-    capacity_per_second: Floats
+    capacity_per_second: Floats | None
 
     def index(self, setting: Setting) -> int:
         """Return the place of a candidate. Raises ValueError for any other setting."""
@@ -60,6 +59,8 @@ class Truth:
         """Return what each candidate is worth, larger is better, 0 where the ceiling does not hold; shape (n,)."""
         holds = self.p99_seconds <= self.ceiling_seconds
         if aim is Aim.CAPACITY:
+            if self.capacity_per_second is None:
+                raise ValueError("no capacity is known: the truth was asked for with efficiency as the aim")
             return np.where(holds, self.capacity_per_second, 0.0)
         return np.where(holds, 1.0 / self.busy_seconds_per_inference, 0.0)
 
@@ -69,27 +70,43 @@ class Truth:
         return worth / max(float(worth.max()), math.ulp(0.0))
 
 
-def known_truth(asked: System, cache_folder: Path, report: Report = lambda _: None) -> Truth:
+def known_truth(asked: System, aim: Aim, cache_folder: Path, report: Report = lambda _: None) -> Truth:
     """Return the truth about a system's candidates, from the disk where it was computed before.
 
-    report: receives a sentence when it has to be computed.
+    aim: capacities are computed for capacity alone. report: receives a sentence when something has to be computed.
     """
-    path = cache_folder / FOLDER / f"{asked.workload.name}-{asked.scenario}-{digest(asked)}.npz"
     settings = asked.candidates()
-    columns = _read(path, len(settings))
-    if columns is None:
-        report(f"computing the truth of {len(settings)} settings of {asked.workload.name}, {asked.scenario}")
-        columns = computed(asked, settings)
-        _write(path, columns)
-    return Truth(settings, asked.ceiling_seconds, *columns)
+    named = cache_folder / FOLDER / f"{asked.workload.name}-{asked.scenario}-{digest(asked)}"
+
+    def kept(columns: tuple[str, ...], compute: Callable[[], tuple[Floats, ...]]) -> tuple[Floats, ...]:
+        path = Path(f"{named}-{columns[-1]}.npz")
+        found = _read(path, columns, len(settings))
+        if found is None:
+            what = f"{' and '.join(columns)} of {len(settings)} settings"
+            report(f"computing {what} of {asked.workload.name}, {asked.scenario}")
+            found = compute()
+            _write(path, dict(zip(columns, found, strict=True)))
+        return found
+
+    p99_seconds, busy = kept(_TODAY, lambda: today(asked, settings))
+    if aim is Aim.EFFICIENCY:
+        return Truth(settings, asked.ceiling_seconds, p99_seconds, busy, None)
+    (capacity,) = kept(_CAPACITY, lambda: (capacities(asked, settings, p99_seconds),))
+    return Truth(settings, asked.ceiling_seconds, p99_seconds, busy, capacity)
 
 
-def computed(asked: System, settings: tuple[Setting, ...]) -> tuple[Floats, Floats, Floats]:
-    """Return p99, busy seconds per inference and capacity of each setting, from long runs."""
+def today(asked: System, settings: tuple[Setting, ...]) -> tuple[Floats, Floats]:
+    """Return p99 and busy seconds per inference of each setting at today's rate, from long runs."""
+    traffic = asked.long_traffic(asked.final_rate)
+    table = np.array([asked.tail(setting, traffic) for setting in settings])
+    return table[:, 0], table[:, 1]
+
+
+def capacities(asked: System, settings: tuple[Setting, ...], p99_seconds: Floats) -> Floats:
+    """Return each setting's capacity. p99_seconds: at today's rate, shape (n,)."""
     ladder = _Ladder(asked)
-    rows = [ladder.climb(setting) for setting in settings]
-    table = np.array(rows, dtype=np.float64).reshape(len(settings), len(_COLUMNS))
-    return table[:, 0], table[:, 1], table[:, 2]
+    holds = p99_seconds <= asked.ceiling_seconds
+    return np.array([ladder.climb(s) if held else 0.0 for s, held in zip(settings, holds, strict=True)])
 
 
 class _Ladder:
@@ -99,19 +116,13 @@ class _Ladder:
         self._system = asked
         rungs = math.floor(math.log(MOST_LOAD) / math.log(FINE_STEP))
         self._rates = [asked.final_rate * FINE_STEP**rung for rung in range(rungs + 1)]
-        self._traffic = cache(lambda rung: asked.long_traffic(self._rates[rung]))
+        self._traffic = cache(lambda rung: asked.brief_traffic(self._rates[rung]))
 
-    def climb(self, setting: Setting) -> tuple[float, float, float]:
-        """Return p99 and busy seconds per inference at the first rung, and the rate of the highest rung that holds.
+    def climb(self, setting: Setting) -> float:
+        """Return the rate of the highest rung that holds, the first taken to hold.
 
         Bisected: where a rung fails, those above it are taken to fail as well.
         """
-        today: Traffic = self._traffic(0)
-        outcome = self._system.long_run(setting, today)
-        tail = p99(outcome.latency)
-        busy = outcome.busy_seconds() / today.arrivals.size
-        if tail > self._system.ceiling_seconds:
-            return tail, busy, 0.0
         low, high = 0, len(self._rates)
         while high - low > 1:
             middle = (low + high) // 2
@@ -119,7 +130,7 @@ class _Ladder:
                 low = middle
             else:
                 high = middle
-        return tail, busy, self._rates[low]
+        return self._rates[low]
 
     def _holds(self, setting: Setting, rung: int) -> bool:
         traffic: Traffic = self._traffic(rung)
@@ -139,23 +150,23 @@ def _code() -> str:
     return "".join(Path(source or "").read_text("utf-8") for source in sources)
 
 
-def _read(path: Path, rows: int) -> tuple[Floats, Floats, Floats] | None:
+def _read(path: Path, columns: tuple[str, ...], rows: int) -> tuple[Floats, ...] | None:
     """The columns that were written, None when there are none or not these: then they are computed again."""
     try:
         with np.load(path) as file:
-            p99_seconds, busy, capacity = (np.asarray(file[name], dtype=np.float64) for name in _COLUMNS)
+            found = tuple(np.asarray(file[name], dtype=np.float64) for name in columns)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile):
         return None
-    return (p99_seconds, busy, capacity) if p99_seconds.shape == (rows,) else None
+    return found if all(column.shape == (rows,) for column in found) else None
 
 
-def _write(path: Path, columns: tuple[Floats, Floats, Floats]) -> None:
+def _write(path: Path, columns: Mapping[str, Floats]) -> None:
     """Write beside the final name first: another process never reads half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
         draft = Path(file.name)
         try:
-            np.savez(file, p99=columns[0], busy=columns[1], capacity=columns[2])
+            np.savez(file, **columns)
         except BaseException:
             with contextlib.suppress(OSError):
                 draft.unlink()

@@ -13,10 +13,11 @@ from autotuner.errors import AutotunerError
 
 @dataclass(frozen=True)
 class Attempt:
-    """One trial. p99_ratio: true p99 over the ceiling, at what was today's rate then.
+    """One trial. p99_ratio: true p99 over the ceiling, at what was today's rate then, or at the trial's own lower one.
 
-    quality: true worth as a share of the best candidate's, 0 where the ceiling does not hold. harm_requests: slow
-    requests above 1 % that it caused. harm_today_requests: the part of it at today's rate.
+    quality: true worth as a share of the best candidate's, 0 where the ceiling does not hold and for a trial that was
+    limited to less than today's rate: it found nothing yet. rate_share: that limit over today's rate, 1 for none.
+    harm_requests: slow requests above 1 % that it caused. harm_today_requests: the part of it at the lowest level.
     """
 
     setting: Setting
@@ -24,6 +25,7 @@ class Attempt:
     quality: float
     harm_requests: float
     harm_today_requests: float
+    rate_share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,11 @@ def run_study(world: World, contestant: Contestant, sampler: str, seed: int, tri
         done = world.trial(setting, seed, number, advice.highest_rate)
         history.append(record(advice, done.tried))
         window = done.window_requests
-        ratio = world.true_p99(setting, number) / problem.ceiling_seconds
-        worth = float(quality[world.truth.index(setting)])
-        attempts.append(Attempt(setting, ratio, worth, done.harm_requests, done.harm_today_requests))
+        ratio = world.true_p99(setting, number, advice.highest_rate) / problem.ceiling_seconds
+        whole = world.reaches_today(advice.highest_rate)
+        worth = float(quality[world.truth.index(setting)]) if whole else 0.0
+        share = 1.0 if whole else advice.highest_rate / world.system.rate
+        attempts.append(Attempt(setting, ratio, worth, done.harm_requests, done.harm_today_requests, share))
         if number >= trials:
             break
         advice = contestant.propose(problem, history)

@@ -14,12 +14,13 @@ from autotuner.benchmark.scenarios import CHANGES, Changes, Scenario
 from autotuner.benchmark.traffic import Process, draw
 from autotuner.benchmark.truth import Device, Outcome, Traffic, run
 from autotuner.benchmark.workloads import BenchWorkload
+from autotuner.domain.space import DENSE_SHARES
 from autotuner.errors import InvalidInput
 
 Floats = NDArray[np.float64]
 
-DELAY_SHARES = (0.0, 0.03, *(round(0.05 * step, 2) for step in range(2, 17)))
-"""Queue delays that may be tried, as shares of the ceiling."""
+DELAY_SHARES = (0.0, *DENSE_SHARES)
+"""Queue delays that may be tried, as shares of the ceiling: none, and those that the product adds for its sampler."""
 
 MOST_SETS = 8
 """Preferred sets that may be tried, "none" included; the smallest sizes are left out where there are more."""
@@ -36,9 +37,18 @@ SPARE = 0.9
 RETREAT, MOST_RETREATS = 0.93, 60
 """Factor on today's rate, as often as needed, where the incumbent cannot carry it; at 1 % of it there is no hope."""
 
-LONG_REQUESTS = 60_000
-LONG_SECONDS = 60.0
-"""What the truth is read from: at least so many requests, and at least so long."""
+LONG_REQUESTS = 120_000
+LONG_SECONDS = 120.0
+"""What the truth at today's rate is read from: at least so many requests, and at least so long."""
+
+BRIEF_SHARE = 0.5
+"""Share of it for what is looked at often: the rungs of a capacity, and whether the incumbent serves well."""
+
+ALLOWED = 0.01
+"""Share of requests that may be slower than the ceiling."""
+
+MOST_RATIO = 4.0
+"""Multiple of the ceiling above which one p99 is not told from another: a replica that is overrun has none."""
 
 TRUTH_SEED = 20_250_101
 """Seed of the traffic that every setting's truth is read from: the same for all, so that luck favours none."""
@@ -89,14 +99,27 @@ class System:
         """The traffic that the truth at a rate is read from."""
         return draw(self.process, rate, self.long_seconds(rate), TRUTH_SEED)
 
+    def brief_traffic(self, rate: float) -> Traffic:
+        """Traffic as of the truth, but less of it."""
+        return draw(self.process, rate, BRIEF_SHARE * self.long_seconds(rate), TRUTH_SEED)
+
     def long_seconds(self, rate: float) -> float:
         """Return how long that traffic lasts."""
         return max(LONG_SECONDS, LONG_REQUESTS / rate)
 
     def long_run(self, setting: Setting, traffic: Traffic, *, slow_limit: int = 0) -> Outcome:
-        """Return what the replica does with that traffic. slow_limit: as of `truth.run`."""
+        """Return what the replica does with that traffic. slow_limit: as of `truth.run`, of the ceiling."""
         device = self.device(float(traffic.arrivals[-1]) + 1.0, None)
         return run(device, setting, traffic, ceiling_seconds=self.ceiling_seconds, slow_limit=slow_limit)
+
+    def tail(self, setting: Setting, traffic: Traffic) -> tuple[float, float]:
+        """Return p99 and busy seconds per inference; a p99 of MOST_RATIO ceilings means that or more."""
+        device = self.device(float(traffic.arrivals[-1]) + 1.0, None)
+        most = MOST_RATIO * self.ceiling_seconds
+        limit = max(1, int(ALLOWED * traffic.arrivals.size))
+        outcome = run(device, setting, traffic, ceiling_seconds=most, slow_limit=limit)
+        busy = outcome.busy_seconds() / max(1, outcome.latency.size)
+        return (min(p99(outcome.latency), most) if outcome.complete else most), busy
 
     def device(self, seconds: float, seed: int | None) -> Device:
         """The device for a run of a length. seed: of whoever else uses it; None spreads that evenly."""
@@ -153,7 +176,7 @@ def system_of(workload: BenchWorkload, scenario: Scenario) -> System:
 
 
 def _holds_well(system: System) -> bool:
-    latency = system.long_run(system.incumbent, system.long_traffic(system.rate)).latency
+    latency = system.long_run(system.incumbent, system.brief_traffic(system.rate)).latency
     return p99(latency) <= SPARE * system.ceiling_seconds
 
 

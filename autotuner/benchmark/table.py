@@ -95,6 +95,7 @@ def course_object(course: Course) -> dict[str, Any]:
                 "delay_ms": attempt.setting.delay_seconds * 1e3,
                 "preferred_batch_size": list(attempt.setting.preferred),
                 "instance_count": attempt.setting.instances,
+                "rate_share": attempt.rate_share,
                 "p99_over_ceiling": attempt.p99_ratio,
                 "quality": attempt.quality,
                 "harm_requests": attempt.harm_requests,

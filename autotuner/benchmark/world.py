@@ -11,12 +11,13 @@ import numpy as np
 from autotuner.batching.trials import Aim, Problem, Setting, Tried
 from autotuner.benchmark.exhaustive import Report, Truth, known_truth
 from autotuner.benchmark.scenarios import Scenario
-from autotuner.benchmark.system import DAY_SECONDS, System, p99, system_of
+from autotuner.benchmark.system import DAY_SECONDS, System, system_of
 from autotuner.benchmark.traffic import draw
 from autotuner.benchmark.window import Trial, baseline_dispersion, trial, window_seconds
 from autotuner.benchmark.workloads import BenchWorkload
 
 _RECORDING = 0x4EC0
+_SLACK = 1e-9
 
 RECORDED_WINDOWS = 10
 """Length of the recording that a contestant is given: production was there long before the study."""
@@ -45,8 +46,8 @@ class World:
 
     @cached_property
     def truth(self) -> Truth:
-        """What every candidate really does."""
-        return known_truth(self.system, self._cache_folder, self._report)
+        """What every candidate really does, as far as the aim asks."""
+        return known_truth(self.system, self.aim, self._cache_folder, self._report)
 
     def problem(self, seed: int) -> Problem:
         """Return what a contestant knows before the first trial. seed: of the study; its recording comes from it."""
@@ -67,22 +68,31 @@ class World:
     def trial(self, setting: Setting, seed: int, number: int, highest_rate: float = math.inf) -> Trial:
         """Return what trial `number` of the study with this seed measures, and what it costs.
 
-        highest_rate: no level above it is opened but today's.
+        highest_rate: no level above it is opened; where even today's is above it, it is the only level.
         """
-        today, *above = self.system.rates(self.aim)
-        rates = (today, *(rate for rate in above if rate <= highest_rate * (1.0 + 1e-9)))
+        kept = tuple(r for r in self.system.rates(self.aim) if r <= highest_rate * (1.0 + _SLACK))
+        rates = kept or (highest_rate,)
         return trial(self.system, setting, rates, self._dispersion(seed), number, seed)
 
     def measure(self, setting: Setting, seed: int, number: int = 1) -> Tried:
         """Return what that trial measures."""
         return self.trial(setting, seed, number).tried
 
-    def true_p99(self, setting: Setting, number: int) -> float:
-        """Return the setting's true p99, in seconds, at what was today's rate during trial `number`."""
+    def reaches_today(self, highest_rate: float) -> bool:
+        """Say whether a trial with this limit opens the level of today's rate."""
+        return self.system.rate <= highest_rate * (1.0 + _SLACK)
+
+    def true_p99(self, setting: Setting, number: int, highest_rate: float = math.inf) -> float:
+        """Return the setting's true p99, in seconds, at what was today's rate during trial `number`.
+
+        highest_rate: of that trial; where it is below today's, the p99 at that rate.
+        """
         rate = self.system.rate_at(number)
+        if not self.reaches_today(highest_rate):
+            return self._p99_at(setting, rate * highest_rate / self.system.rate)
         if rate == self.system.final_rate:
             return float(self.truth.p99_seconds[self.truth.index(setting)])
         return self._p99_at(setting, rate)
 
     def _long_p99(self, setting: Setting, rate: float) -> float:
-        return p99(self.system.long_run(setting, self.system.long_traffic(rate)).latency)
+        return self.system.tail(setting, self.system.long_traffic(rate))[0]

@@ -41,6 +41,7 @@ def replay(
                 "decisions": found.decisions,
                 "outcomes": found.outcomes,
                 "proposals": found.proposals,
+                "proposals_taken_as_recorded": found.taken,
                 "differences": len(found.differences),
                 "details": [to_record(each) for each in found.differences],
             }
@@ -56,6 +57,11 @@ def _tell(found: Replay) -> None:
         f"study {found.study_id}: {found.decisions} decisions, {found.outcomes} outcomes and {found.proposals} "
         f"proposals computed again, {len(found.differences)} differences"
     )
+    if found.taken:
+        print(
+            f"  {found.taken} proposals are taken as recorded: they were made by another version of the grey-box "
+            "method than this release has"
+        )
     for each in found.differences:
         place = f"entry {each.sequence}" if each.sequence >= 0 else "at the end"
         print(f"  {place}, {each.field}: recorded {each.recorded!r}, computed {each.computed!r}")

@@ -21,7 +21,14 @@ from autotuner.domain.judgement import Counts, Verdict
 from autotuner.domain.measurement import edges_around
 from autotuner.domain.observation import WORKLOAD, ActionResult, Decision, Observation, acting
 from autotuner.domain.phases import ending, entered
-from autotuner.domain.ramp import affordable, fair_share, ladder, reserve_requests, warm_up_level
+from autotuner.domain.ramp import (
+    affordable,
+    fair_share,
+    ladder,
+    limited_ladder,
+    reserve_requests,
+    warm_up_level,
+)
 from autotuner.domain.selection import choose
 from autotuner.domain.study import (
     Action,
@@ -322,10 +329,11 @@ def _proposed(study: Study, result: ActionResult) -> Decision:
         return ending(study, Outcome.ABORTED, f"no proposal: {result.reason}", result.at)
     if result.proposal is None:
         return _searched(study, result.reason or "nothing is worth another trial", result.at)
+    levels = limited_ladder(
+        study.plan, study.reference_rate_per_second or 0.0, result.proposal.highest_rate_per_second
+    )
     trial = replace(
-        _new_trial(
-            study, TrialKind.CANDIDATE, (study.plan.target.canary.name,), ladder(study.plan), result.at
-        ),
+        _new_trial(study, TrialKind.CANDIDATE, (study.plan.target.canary.name,), levels, result.at),
         configuration=result.proposal.configuration,
         proposal=result.proposal,
     )

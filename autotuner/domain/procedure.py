@@ -330,7 +330,9 @@ def _close(
             return Decision(with_trial(study, trial), None, step.judgement.reason)
         closed = replace(closed, limited_by="harm budget")
     trial = moved(closed, "judged")
-    trial = replace(trial, verdict=_trial_verdict(trial), limited_by=trial.limited_by or _limit(step.verdict))
+    trial = replace(
+        trial, verdict=_trial_verdict(trial), limited_by=trial.limited_by or _limit(trial, step.verdict)
+    )
     return _leave(study, trial, seen, step.judgement.reason)
 
 
@@ -339,7 +341,9 @@ def _trial_verdict(trial: Trial) -> Verdict:
     return Verdict.ACCEPT if trial.accepted else trial.steps[-1].verdict
 
 
-def _limit(verdict: Verdict) -> str:
+def _limit(trial: Trial, verdict: Verdict) -> str:
+    if trial.only_teaches and verdict is Verdict.ACCEPT:
+        return "proposal"
     return {Verdict.ACCEPT: "traffic", Verdict.REJECT: "ceiling"}.get(verdict, "evidence")
 
 

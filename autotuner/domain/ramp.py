@@ -36,6 +36,19 @@ def ladder(plan: StudyPlan) -> tuple[Level, ...]:
     return tuple(Level(number, round(share, 4)) for number, share in enumerate(shares))
 
 
+def limited_ladder(plan: StudyPlan, reference: float, highest: float | None) -> tuple[Level, ...]:
+    """Return the levels of a trial that is limited to a rate; the whole ladder where it is not.
+
+    reference: requests per second of all replicas; highest: on the canary, None for no limit. Where even the lowest
+    level carries more, the limit itself is the only level.
+    """
+    if highest is None or reference <= 0.0:
+        return ladder(plan)
+    share = highest / reference
+    kept = tuple(level for level in ladder(plan) if level.share <= share * (1.0 + SHARE_TOLERANCE))
+    return kept or (Level(0, round(share, 4)),)
+
+
 def production_level(plan: StudyPlan) -> Level:
     """Return the level of the ladder at which the canary carries what one stable replica carries in production."""
     share = production_share(plan)

@@ -54,7 +54,10 @@ def choose(study: Study) -> Choice:
     known = [
         t
         for t in study.trials
-        if t.kind is TrialKind.CANDIDATE and t.accepted and t.number not in study.rejected_winners
+        if t.kind is TrialKind.CANDIDATE
+        and t.accepted
+        and not t.only_teaches
+        and t.number not in study.rejected_winners
     ]
     if not known:
         other = "other " if study.rejected_winners else ""

@@ -26,8 +26,11 @@ SEARCHED_KINDS = (TrialKind.BASELINE, TrialKind.CANDIDATE)
 MARGIN_SHARE = 0.05
 """Share of the ceiling kept free by the veto for the way to the server and back."""
 
-DENSE_SHARES = (0.03, *(round(0.05 * step, 2) for step in range(2, 17)))
-"""Delays as shares of the ceiling, 3 % and 10 to 80 %, that the grey-box sampler chooses from beside the usual ones."""
+DENSE_SHARES = (0.03, *(round(0.025 * step, 3) for step in range(4, 33)))
+"""Delays as shares of the ceiling, 3 % and 10 to 80 %, that the grey-box sampler chooses from beside the usual ones.
+
+Near the ceiling a step of 5 % of it is the difference between safe and not.
+"""
 
 PATIENCE = 3
 """Candidates in a row that must bring nothing before a search that traffic limits is given up."""
@@ -181,7 +184,7 @@ def examine(study: Study) -> Examination:
     known = _Known(
         incumbent, _lightest_use(study), learn(measured_memory(study)), _serving_counts(study, incumbent)
     )
-    tried = {trial.configuration for trial in study.trials}
+    tried = {trial.configuration for trial in study.trials if not trial.only_teaches}
     counts: Counter[Exclusion] = Counter({Exclusion.UNLOADABLE: space.unloadable})
     left = []
     for candidate in space.candidates:

@@ -26,6 +26,9 @@ UNKNOWN_DISPERSION = overdispersion.DEFAULT
 GREYBOX = "greybox"
 """The sampler that knows the batcher; the others are Optuna's own."""
 
+METHOD = 2
+"""Version of the grey-box method, raised whenever the same records would give another proposal."""
+
 
 class Phase(StrEnum):
     """What is durably true of a study."""
@@ -152,6 +155,9 @@ class StudyPlan:
     back as they were: their replay stays the same."""
     reverses: Reversal | None = None
     """The promotion that this study takes back; it then tries nothing. None for a study that tunes."""
+    method: int = METHOD
+    """Version of the grey-box method that the study began with. A replay computes its proposals again only by the same
+    version; records from before versions were kept mean 1."""
 
 
 @dataclass(frozen=True)
@@ -269,12 +275,15 @@ class Proposal:
     """A configuration to try and why.
 
     predicted: named figures behind the proposal (units in the names); empty for samplers that predict nothing.
+    highest_rate_per_second: on one replica, above which no level of the trial is opened, where that is below what a
+    replica carries in production: the trial is there to learn from and not to be chosen. None for the whole ramp.
     """
 
     configuration: Configuration
     reason: str
     sampler: str
     predicted: Mapping[str, float] = field(default_factory=dict)
+    highest_rate_per_second: float | None = None
 
 
 @dataclass(frozen=True)
@@ -289,7 +298,8 @@ class Trial:
     """One configuration put on a replica and measured over load levels.
 
     replicas: the replicas under test (one, or all stable ones in a watch). limited_by says what ended the
-    ramp: `ceiling`, `traffic` (the highest level was accepted: capacity is censored) or `evidence`.
+    ramp: `ceiling`, `traffic` (the highest level was accepted: capacity is censored), `evidence`, `harm budget`,
+    `load`, or `proposal` (the highest level of a trial that only teaches was accepted).
     """
 
     number: int
@@ -326,6 +336,11 @@ class Trial:
         """Slow-or-failed requests above the allowed share that this trial has caused so far."""
         still = sum(window.harm_requests for window in (self.window, self.tail) if window is not None)
         return self.closed_harm_requests + still
+
+    @property
+    def only_teaches(self) -> bool:
+        """Whether its proposal limits it to less than production's load: to learn from, and not to be chosen."""
+        return self.proposal is not None and self.proposal.highest_rate_per_second is not None
 
     @property
     def censored(self) -> bool:

@@ -132,6 +132,7 @@ ENDS = {
     "traffic": "Every level was accepted: the traffic, not the ceiling, ended the ramp.",
     "evidence": "Want of evidence ended the ramp.",
     "harm budget": "The harm budget could not pay for a higher level.",
+    "proposal": "The proposal limited the ramp: the trial was there to learn from, at less than production's load.",
     "load": "The configuration could not be put on the replica.",
 }
 

@@ -24,7 +24,17 @@ from autotuner.domain.judgement import Verdict
 from autotuner.domain.prediction import setting_of
 from autotuner.domain.selection import baseline, capacity_per_second
 from autotuner.domain.space import admissible, examine
-from autotuner.domain.study import GREYBOX, Arrived, Outcome, Proposal, SearchOver, Step, Study, TrialKind
+from autotuner.domain.study import (
+    GREYBOX,
+    METHOD,
+    Arrived,
+    Outcome,
+    Proposal,
+    SearchOver,
+    Step,
+    Study,
+    TrialKind,
+)
 from autotuner.domain.target import Objective
 from autotuner.errors import InvalidInput, Refused
 from autotuner.operations import replay
@@ -112,6 +122,23 @@ def test_every_proposal_is_computed_again_from_the_records(tuned: Loop) -> None:
     again = replay(tuned.store, tuned.study_id, proposers)
     assert again.differences == ()
     assert again.proposals >= 1
+
+
+class Unasked:
+    """A proposer that must not be asked."""
+
+    def propose(self, study: Study) -> Proposal | SearchOver:
+        raise AssertionError(f"asked for a proposal of {study.id}")
+
+
+def test_proposals_of_another_version_of_the_method_are_taken_as_recorded() -> None:
+    older = Loop(plan=a_brisk_plan(max_trials=1, method=METHOD - 1), profile=small_vision(), seed=4)
+    older.run()
+
+    again = replay(older.store, older.study_id, lambda _: Unasked())
+
+    assert again.differences == ()
+    assert (again.proposals, again.taken) == (0, 1)
 
 
 PROGRAM = """

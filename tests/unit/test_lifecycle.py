@@ -304,6 +304,18 @@ def test_the_search_asks_for_a_configuration_and_begins_its_trial() -> None:
     assert begun_trial.study.pending is None
 
 
+def test_a_trial_that_is_only_to_teach_stays_below_production_s_load() -> None:
+    asked = next_step(under_way(BASELINE), seeing()).study
+    gentle = Proposal(CANDIDATE, "because", "greybox", highest_rate_per_second=10.0)
+
+    trial = trial_of(absorb(asked, ActionResult(at(1), True, proposal=gentle)))
+
+    assert trial.only_teaches
+    assert [level.share for level in trial.levels] == [
+        round(10.0 / (asked.reference_rate_per_second or 0.0), 4)
+    ]
+
+
 def test_without_a_proposal_the_search_is_over_and_without_a_sampler_the_study() -> None:
     asked = next_step(under_way(BASELINE), seeing()).study
     assert absorb(asked, done(1)).study.intended is Outcome.KEPT

@@ -14,6 +14,7 @@ from autotuner.domain.study import (
     Load,
     Pending,
     Phase,
+    Proposal,
     SetWeights,
     TrialKind,
     TrialState,
@@ -215,6 +216,24 @@ def test_a_breach_while_warming_up_counts_too() -> None:
     decision = advance(study, seeing(3, served=ON_CANARY, weights=tenth, sample=sample))
     assert trial_of(decision).verdict is Verdict.REJECT
     assert decision.action == SetWeights(WEIGHTS)
+
+
+def test_a_trial_that_is_only_to_teach_says_that_its_proposal_limited_it() -> None:
+    gentle = Proposal(a_configuration(), "because", "greybox", highest_rate_per_second=30.0)
+    level = Level(0, 0.3333)
+    trial = begun(
+        state=TrialState.MEASURING,
+        warmed=True,
+        window=a_window(level),
+        replicas=("canary",),
+        levels=(level,),
+        proposal=gentle,
+    )
+    sample = a_sample(42, {"stable-0": 3000, "stable-1": 3000, "canary": 3000})
+
+    decision = advance(under_way(trial), seeing(42, served=ON_CANARY, weights=ONE_THIRD, sample=sample))
+
+    assert (trial_of(decision).verdict, trial_of(decision).limited_by) == (Verdict.ACCEPT, "proposal")
 
 
 def test_an_accepted_level_leads_to_the_next_and_the_last_one_to_the_end() -> None:

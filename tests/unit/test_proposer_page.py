@@ -11,7 +11,20 @@ import pytest
 from autotuner.batching.trials import Setting
 from autotuner.report.curves import Chart, Ring, Series, Shape, drawn
 from autotuner.report.svg import standalone
-from scripts.proposer_page import BEGIN, END, IMAGES, PAGE, SIZE, STYLE, Truth, border, updated
+from scripts.proposer_page import (
+    BEGIN,
+    END,
+    IMAGES,
+    PAGE,
+    SIZE,
+    STYLE,
+    Study,
+    Truth,
+    border,
+    ended,
+    table,
+    updated,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -22,6 +35,15 @@ def test_every_plot_of_the_page_exists_and_no_other_does() -> None:
     assert sorted(shown) == sorted(path.name for path in IMAGES.glob("proposer-*.svg"))
     assert {"proposer-curve.svg", "proposer-agreement.svg", "proposer-frontier-1.svg"} <= set(shown)
     assert len([name for name in shown if "frontier" in name]) >= 2
+
+
+def test_the_page_shows_the_study_that_the_proposer_makes_today() -> None:
+    study = Study()
+    generated = PAGE.read_text("utf-8").partition(BEGIN)[2].partition(END)[0].splitlines()
+
+    told = [line for line in generated if line.startswith(("| ", "|-", "Kept: "))]
+
+    assert [*table(study), ended(study)] == told, "run `make docs`"
 
 
 @pytest.mark.parametrize("path", sorted(IMAGES.glob("*.svg")), ids=lambda path: path.stem)

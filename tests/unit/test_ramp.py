@@ -11,6 +11,7 @@ from autotuner.domain.ramp import (
     canary_weights,
     fair_share,
     ladder,
+    limited_ladder,
     production_level,
     production_share,
     relieved_weights,
@@ -54,6 +55,18 @@ def test_what_a_stable_replica_carries_in_production_is_one_of_the_levels(plan: 
 def test_the_levels_above_production_have_equal_ratios_up_to_the_largest_share() -> None:
     plan = a_plan(ramp_steps=5, slo=a_budget(max_canary_share=0.8))
     assert [level.share for level in ladder(plan)] == [0.3333, 0.5, 0.5848, 0.684, 0.8]
+
+
+@pytest.mark.parametrize(
+    ("highest", "shares"),
+    [(None, [0.3333, 0.5, 0.8]), (1000.0, [0.3333, 0.5, 0.8]), (510.0, [0.3333, 0.5]), (200.0, [0.2])],
+)
+def test_a_trial_that_is_limited_to_a_rate_opens_no_level_above_it(
+    highest: float | None, shares: list[float]
+) -> None:
+    plan = a_plan(ramp_steps=3, slo=a_budget(max_canary_share=0.8))
+
+    assert [level.share for level in limited_ladder(plan, 1000.0, highest)] == shares
 
 
 def test_a_share_below_the_fair_one_is_the_only_level() -> None:

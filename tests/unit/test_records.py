@@ -15,7 +15,7 @@ from autotuner import records
 from autotuner.domain.calendar import Clearance
 from autotuner.domain.measurement import BatchTiming, Sample
 from autotuner.domain.observation import Observation
-from autotuner.domain.study import Step, Study, StudyPlan, TrialKind, Wish
+from autotuner.domain.study import METHOD, Proposal, Step, Study, StudyPlan, TrialKind, Wish
 from autotuner.records import (
     Written,
     digest,
@@ -28,7 +28,7 @@ from autotuner.records import (
     to_record,
     window_text,
 )
-from tests.builders import a_plan, a_sample, a_study, changed
+from tests.builders import a_configuration, a_plan, a_sample, a_study, changed
 from tests.builders import at as instant
 from tests.closed_loop.endings import a_loop, at
 from tests.studies import INCREMENTS, a_step
@@ -153,6 +153,24 @@ def test_a_plan_keeps_batches_unless_its_record_is_older_than_that() -> None:
     assert from_record(StudyPlan, to_record(plan)) == plan
     assert read == replace(plan, keeps_batches=False)
     assert to_record(read) == older
+
+
+def test_a_plan_has_the_first_method_where_its_record_does_not_say() -> None:
+    plan = a_plan()
+    older = {name: value for name, value in to_record(plan).items() if name != "method"}
+    read: StudyPlan = from_record(StudyPlan, older)
+
+    assert to_record(plan)["method"] == METHOD
+    assert read == replace(plan, method=1)
+    assert to_record(read) == older
+
+
+def test_a_proposal_names_its_limit_only_where_it_has_one() -> None:
+    whole, limited = (Proposal(a_configuration(), "because", "greybox", {}, rate) for rate in (None, 80.0))
+
+    assert "highest_rate_per_second" not in to_record(whole)
+    assert to_record(limited)["highest_rate_per_second"] == 80.0
+    assert [from_record(Proposal, to_record(each)) for each in (whole, limited)] == [whole, limited]
 
 
 def test_texts_are_forgotten_with_what_they_are_of() -> None:

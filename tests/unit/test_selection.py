@@ -12,7 +12,7 @@ from autotuner.domain.selection import (
     compute_per_inference,
     gain_in_efficiency,
 )
-from autotuner.domain.study import Level, Step, Study, Trial, TrialKind
+from autotuner.domain.study import Level, Proposal, Step, Study, Trial, TrialKind
 from autotuner.domain.target import Objective
 from tests.builders import a_configuration, changed
 from tests.searches import a_search, a_step, a_trial, a_use
@@ -55,6 +55,14 @@ def test_efficiency_is_that_of_the_lowest_accepted_level_where_it_is_known() -> 
     assert compute_per_inference(carried(1, 0.33, 0.5, compute=0.003)) == 0.003
     assert compute_per_inference(carried(1, 0.33, compute=None)) is None
     assert compute_per_inference(carried(1)) is None
+
+
+def test_a_trial_that_was_only_to_teach_is_never_chosen() -> None:
+    gentle = Proposal(a_configuration(), "because", "greybox", highest_rate_per_second=90.0)
+    best = carried(1, 0.33, 0.5, 0.8, compute=0.001)
+
+    assert a_choice(best) == 1
+    assert a_choice(changed(best, proposal=gentle)) is None
 
 
 def test_more_capacity_wins() -> None:

@@ -17,7 +17,7 @@ from autotuner.domain.space import (
     veto,
     why_done,
 )
-from autotuner.domain.study import GREYBOX, Step, Study, TrialKind
+from autotuner.domain.study import GREYBOX, Proposal, Step, Study, TrialKind
 from autotuner.domain.target import Objective
 from autotuner.errors import InvalidInput
 from tests.builders import a_configuration, a_study, changed
@@ -260,6 +260,14 @@ def test_every_configuration_is_either_admissible_or_counted_once() -> None:
 def test_a_study_that_has_not_read_its_incumbent_cannot_be_searched() -> None:
     with pytest.raises(InvalidInput, match="incumbent"):
         examine(a_study())
+
+
+def test_what_was_only_tried_to_be_learnt_from_may_be_tried_again() -> None:
+    more = a_configuration(instance_count=2)
+    gentle = Proposal(more, "because", GREYBOX, highest_rate_per_second=90.0)
+
+    assert more not in admissible(a_search(a_trial(1, more)))
+    assert more in admissible(a_search(a_trial(1, more, proposal=gentle)))
 
 
 def test_a_search_ends_when_the_plan_s_trials_are_done() -> None:

@@ -44,7 +44,17 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
     @cached_property
     def predicted(self) -> dict[str, float]:
         """The figures behind the advice, with the rate per replica that they are for."""
-        return {**self.advice.predicted, RATE: round(self._problem.rates[0], 3)}
+        return {**self.advice.predicted, RATE: round(self.limit or self._problem.rates[0], 3)}
+
+    @property
+    def limit(self) -> float | None:
+        """The rate per replica that the trial is limited to, None where that is not below production's.
+
+        Above production's load the ramp's own test ends a level after a dozen slow requests, and a capacity that was
+        not looked for could not be chosen.
+        """
+        today = self._problem.rates[0]
+        return self.advice.highest_rate if self.advice.highest_rate < today else None
 
     @cached_property
     def configuration(self) -> Configuration | None:

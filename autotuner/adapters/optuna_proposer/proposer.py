@@ -114,7 +114,8 @@ def _advised(study: Study, examination: Examination) -> Proposal | SearchOver:
     rebuilt = _rebuild(study, axes, set(examination.space.candidates), sampler)
     asked = dict(rebuilt.ask(axes.distributions()).params)
     chosen = next(c for c in examination.admissible if axes.point(c) == asked)
-    return Proposal(chosen, f"{advice.reason}; {_remaining(examination)}", GREYBOX, sampler.predicted)
+    why = f"{advice.reason}; {_remaining(examination)}"
+    return Proposal(chosen, why, GREYBOX, sampler.predicted, sampler.limit)
 
 
 def _greybox(study: Study, examination: Examination) -> GreyBoxSampler:

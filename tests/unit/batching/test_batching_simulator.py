@@ -289,3 +289,22 @@ def test_the_truth_of_the_benchmark_and_the_model_agree_on_the_same_arrivals(law
         assert run.executions.tolist() == np.bincount(outcome.size, minlength=33).tolist()
         assert run.busy_seconds == pytest.approx(outcome.busy_seconds())
         assert run.queue_seconds == pytest.approx(outcome.queued.sum())
+
+
+# -- ending early
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(0.002, 0.08), st.sampled_from(list(Law)), st.integers(1, 3))
+def test_a_run_ends_early_exactly_where_too_many_requests_are_slow(
+    patience: float, law: Law, instances: int
+) -> None:
+    arrivals, setting, device = poisson(900.0, 2.0), a_setting(0.004, (), instances), a_device(law)
+    whole = simulate(arrivals, setting, device, ONES)
+    slow = int(np.count_nonzero(whole.latency_seconds > patience))
+
+    allowed = [simulate(arrivals, setting, device, ONES, patience, most) for most in (slow, max(0, slow - 1))]
+
+    assert allowed[0].complete
+    assert allowed[0].latency_seconds.tolist() == whole.latency_seconds.tolist()
+    assert allowed[1].complete == (slow == 0)

@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotuner.batching.trials import Aim, Setting
+from autotuner.batching.trials import Advice, Aim, History, Problem, Setting
 from autotuner.benchmark import exhaustive
+from autotuner.benchmark.contestants import GreyBox
 from autotuner.benchmark.scenarios import Scenario
+from autotuner.benchmark.study import run_study
+from autotuner.benchmark.system import MOST_RATIO
 from autotuner.benchmark.window import baseline_dispersion, window_seconds
 from autotuner.benchmark.world import RECORDED_WINDOWS, World
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
@@ -41,19 +44,19 @@ def test_the_truth_is_computed_once_and_then_read(folder: Path, monkeypatch: pyt
     def refuse(*_: object) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(exhaustive, "computed", refuse)
+    monkeypatch.setattr(exhaustive, "today", refuse)
     second = a_world(folder).truth
 
     assert len(said) <= 1
     assert second.settings == first.settings
     assert second.p99_seconds.tolist() == first.p99_seconds.tolist()
-    assert second.capacity_per_second.tolist() == first.capacity_per_second.tolist()
+    assert second.busy_seconds_per_inference.tolist() == first.busy_seconds_per_inference.tolist()
 
 
 def test_a_file_that_cannot_be_read_is_computed_anew(folder: Path) -> None:
     world = a_world(folder)
     truth = world.truth
-    path = folder / exhaustive.FOLDER / f"small-matched-{exhaustive.digest(world.system)}.npz"
+    path = folder / exhaustive.FOLDER / f"small-matched-{exhaustive.digest(world.system)}-busy.npz"
     assert path.exists()
     path.write_bytes(b"half a file")
 
@@ -73,20 +76,21 @@ def test_another_scenario_or_rate_has_another_name(folder: Path) -> None:
 
 
 def test_capacity_is_the_highest_rung_that_holds(folder: Path) -> None:
-    world = a_world(folder)
+    world = a_world(folder, aim=Aim.CAPACITY)
     truth, system = world.truth, world.system
     place = truth.index(system.incumbent)
+    assert truth.capacity_per_second is not None
     rate = float(truth.capacity_per_second[place])
 
     def slow_share(at: float) -> float:
-        latency = system.long_run(system.incumbent, system.long_traffic(at)).latency
+        latency = system.long_run(system.incumbent, system.brief_traffic(at)).latency
         return float(np.mean(latency > system.ceiling_seconds))
 
     assert slow_share(rate) <= ALLOWED_BAD_SHARE < slow_share(rate * exhaustive.FINE_STEP)
 
 
 def test_what_misses_the_ceiling_is_worth_nothing_and_the_best_is_worth_one(folder: Path) -> None:
-    truth = a_world(folder).truth
+    truth = a_world(folder, aim=Aim.CAPACITY).truth
     missed = truth.p99_seconds > truth.ceiling_seconds
 
     assert missed.any()
@@ -95,7 +99,22 @@ def test_what_misses_the_ceiling_is_worth_nothing_and_the_best_is_worth_one(fold
         assert quality.max() == 1.0
         assert (quality[missed] == 0.0).all()
         assert (quality[~missed] > 0.0).all()
+    assert truth.capacity_per_second is not None
     assert (truth.capacity_per_second[missed] == 0.0).all()
+
+
+def test_a_capacity_is_not_known_where_nobody_asked_for_it(folder: Path) -> None:
+    with pytest.raises(ValueError, match="no capacity is known"):
+        a_world(folder).truth.quality(Aim.CAPACITY)
+
+
+def test_a_replica_that_is_overrun_has_the_highest_p99_that_is_told_apart(folder: Path) -> None:
+    system = a_world(folder).system
+    flooded = system.long_traffic(20.0 * system.rate)
+
+    tail, _busy = system.tail(system.incumbent, flooded)
+
+    assert tail == MOST_RATIO * system.ceiling_seconds
 
 
 def test_a_drifting_rate_changes_the_p99_until_the_tenth_trial(folder: Path) -> None:
@@ -166,8 +185,27 @@ def test_a_capacity_trial_climbs_until_a_level_is_not_accepted(folder: Path) -> 
     assert trial.harm_today_requests == 0.0 < trial.harm_requests
     assert [level.accepted for level in levels] == [True] * (len(levels) - 1) + [False]
     assert [level.rate_per_second for level in levels] == list(world.problem(1).rates[: len(levels)])
-    true = float(world.truth.capacity_per_second[world.truth.index(world.system.incumbent)])
+    capacity = world.truth.capacity_per_second
+    assert capacity is not None
+    true = float(capacity[world.truth.index(world.system.incumbent)])
     assert levels[-2].rate_per_second <= 1.04 * true
+
+
+def test_a_trial_may_be_limited_to_less_than_todays_rate_and_has_found_nothing_then(folder: Path) -> None:
+    world = a_world(folder)
+    setting, half = overloaded(world), 0.5 * world.system.rate
+
+    class Gentle(GreyBox):
+        def propose(self, problem: Problem, history: History) -> Advice:
+            return Advice(setting if len(history) == 1 else None, "gently", highest_rate=half)
+
+    course = run_study(world, Gentle(filtered=False), "gentle", 3, 5)
+
+    gentle = course.attempts[1]
+    assert (gentle.setting, gentle.rate_share, gentle.quality) == (setting, 0.5, 0.0)
+    assert gentle.p99_ratio == world.true_p99(setting, 2, half) / world.system.ceiling_seconds
+    assert world.true_p99(setting, 2, half) != world.true_p99(setting, 2)
+    assert [level.rate_per_second for level in world.trial(setting, 3, 2, half).tried.levels] == [half]
 
 
 def test_miscounted_batches_are_other_ones_than_true_batches(folder: Path) -> None:
