@@ -269,7 +269,7 @@ class _LawSearch:
         self, law: Law, strength: float, start: Curve, among: Sequence[Level], rounds: int = ROUNDS
     ) -> tuple[_Found, Curve]:
         """Work out the curve from these levels, beginning with `start`, and how well they come out with it."""
-        curve, misfit = start, 0.0
+        curve, misfit, device = start, 0.0, Device(start.seconds, law, strength)
         for _ in range(rounds):
             device = Device(curve.seconds, law, strength)
             runs = [simulate(level.arrivals, level.setting, device, self.factors) for level in among]

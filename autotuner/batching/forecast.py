@@ -6,6 +6,7 @@ traffic and the same history always gives the same forecast.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -155,20 +156,18 @@ class Forecaster:
     @cached_property
     def correction(self) -> Correction:
         """What the trials deviated from their replays."""
-        rows: list[tuple[Floats, float, float]] = []
-        if self.members:
-            found = telling(self.history)
-            kept = {id(level) for level in most_telling([level for _, level in found], MOST_RESIDUALS)}
-            used = [
-                (level, number)
-                for number, level in found
-                if id(level) in kept and level.measured.p99_seconds is not None
-            ]
-            replays = int(np.clip(ALL_REPLAYS // max(1, len(used)), LEAST_REPLAYS, MOST_REPLAYS))
-            rows = [self._residual(level, number, replays) for level, number in used]
-        if not rows:
+        found = telling(self.history) if self.members else []
+        kept = {id(level) for level in most_telling([level for _, level in found], MOST_RESIDUALS)}
+        used = [
+            (level, number)
+            for number, level in found
+            if id(level) in kept and level.measured.p99_seconds is not None
+        ]
+        if not used:
             empty = np.zeros(0)
             return fit(np.zeros((0, 5)), empty, empty)
+        replays = int(np.clip(ALL_REPLAYS // len(used), LEAST_REPLAYS, MOST_REPLAYS))
+        rows = [self._residual(level, number, replays) for level, number in used]
         features, residuals, noise = zip(*rows, strict=True)
         shrunk = self._window_noise(np.array(noise), replays)
         stopped = np.array([not level.measured.accepted for level, _ in used])
@@ -325,7 +324,7 @@ class Forecaster:
         """Relative error of the share of requests that are slow, as a standard deviation."""
         tailed = sum(member.weight for member in self.members if member.noise.tail_share > 0.0)
         ran = sum(level.executions for level in usable(self.history))
-        return min(MOST_SHARE_ERROR, SHARE_ERROR + tailed / np.sqrt(max(1.0, TAIL_SHARE * ran)))
+        return min(MOST_SHARE_ERROR, SHARE_ERROR + tailed / math.sqrt(max(1.0, TAIL_SHARE * ran)))
 
     def cliff(self, setting: Setting) -> float:
         """Return how much log p99 at today's rate rises when the device is a little slower (`outlook.SLOWER`)."""

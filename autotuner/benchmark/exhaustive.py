@@ -166,7 +166,7 @@ def _write(path: Path, columns: Mapping[str, Floats]) -> None:
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
         draft = Path(file.name)
         try:
-            np.savez(file, **columns)
+            np.savez(file, allow_pickle=False, **columns)
         except BaseException:
             with contextlib.suppress(OSError):
                 draft.unlink()

@@ -138,10 +138,10 @@ def test_candidates_are_the_whole_grid_and_hold_the_incumbent() -> None:
     system = system_of(workload, Scenario.MATCHED)
     candidates = system.candidates()
 
-    assert len(DELAY_SHARES) == 17
-    assert DELAY_SHARES[:4] == (0.0, 0.03, 0.1, 0.15)
+    assert len(DELAY_SHARES) == 31
+    assert DELAY_SHARES[:4] == (0.0, 0.03, 0.1, 0.125)
     assert DELAY_SHARES[-1] == 0.8
-    assert len(candidates) == len(set(candidates)) == 17 * len(preferred_sets(16)) * 4
+    assert len(candidates) == len(set(candidates)) == 31 * len(preferred_sets(16)) * 4
     assert system.incumbent in candidates
     assert max(c.delay_seconds for c in candidates) == pytest.approx(0.8 * 0.035)
 
