@@ -255,7 +255,7 @@ class _Search:
 
     def _stride(self, left: Sequence[Setting]) -> int:
         """Every which delay is looked at first: not all where there are too many or the delay is nearly inert."""
-        return DELAY_STRIDE if self.problem.aim is Aim.CAPACITY else math.ceil(len(left) / MOST_RATED)
+        return DELAY_STRIDE if self.problem.aim is Aim.CAPACITY else math.ceil(max(1, len(left)) / MOST_RATED)
 
     def _rated(self, settings: tuple[Setting, ...]) -> list[_Rated]:
         """Each setting with minus its rough value, its complexity and its rough p99 over the ceiling."""
