@@ -149,6 +149,7 @@ def test_a_replay_of_true_records_finds_no_difference(terminal: Terminal, study_
         "decisions": 0,
         "outcomes": 0,
         "proposals": 2,
+        "proposals_taken_as_recorded": 0,
         "differences": 0,
         "details": [],
     }
