@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -63,14 +63,22 @@ def world_of(
     secrets: what its metrics server may need. cluster: how its API server is reached. Raises InvalidInput.
     """
     if target.workload is not None:
-        return _world_on_kubernetes(target, clock, secrets, cluster)
+        return traced_world(_world_on_kubernetes(target, clock, secrets, cluster))
     from autotuner.adapters.envoy import EnvoyRoute  # noqa: PLC0415 - half a second of importing, all of these
     from autotuner.adapters.triton import TritonServing  # noqa: PLC0415
 
-    return World(
-        traced(TritonServing(target), "triton"),
-        traced(EnvoyRoute(target), "gateway"),
-        traced(metrics_of(target, clock, secrets), "metrics"),
+    metrics = metrics_of(target, clock, secrets)
+    return traced_world(World(TritonServing(target), EnvoyRoute(target), metrics))
+
+
+def traced_world(world: World) -> World:
+    """Return the doors to a target with each call a span, while tracing is on."""
+    return replace(
+        world,
+        serving=traced(world.serving, "triton"),
+        route=traced(world.route, "gateway"),
+        metrics=traced(world.metrics, "metrics"),
+        canary=None if world.canary is None else traced(world.canary, "canary"),
     )
 
 

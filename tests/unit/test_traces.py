@@ -12,11 +12,11 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from autotuner.bootstrap.doors import traced_world
 from autotuner.controller import Controller
 from autotuner.domain.access import Scope
 from autotuner.domain.study import Outcome, TrialKind
 from autotuner.errors import InvalidInput, Unavailable
-from autotuner.ports import World
 from autotuner.telemetry import traces
 from autotuner.telemetry.spans import OtelRecorder, read_headers
 from autotuner.telemetry.threads import ContextThreads
@@ -52,9 +52,7 @@ def by_trace(told: InMemorySpanExporter) -> dict[str, list[ReadableSpan]]:
 def with_traced_doors(loop: Loop, holder: str) -> Controller:
     """A controller as `bootstrap` makes it while tracing is on."""
     controller, inner = loop.new_controller(holder), loop.target.world
-    world = World(
-        traced(inner.serving, "triton"), traced(inner.route, "gateway"), traced(inner.metrics, "metrics")
-    )
+    world = traced_world(inner)
     store = traced(loop.store, "database")
     outside = replace(controller._outside, worlds=lambda _: world, store=store)
     return Controller(outside, holder)
