@@ -85,7 +85,7 @@ def _of_the_template(target: Target, facts: Facts) -> Iterator[Finding]:
     found = _container(containers, workload.container)
     if found is None:
         names = ", ".join(each["name"] for each in containers)
-        detail = f"which container runs tritonserver? set workload.container to one of: {names}"
+        detail = f"which container runs tritonserver? set kubernetes.container to one of: {names}"
         yield Finding("container", detail, blocks=True)
         return
     number, container = found
