@@ -89,6 +89,7 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
         "tests/kubernetes/test_canary.py"
     ),
     "make bench": Elsewhere("what it calls is tested with the statistics; it takes minutes"),
+    "make bench-lists": Elsewhere("its queries in tests/contract/test_plans.py; it takes minutes"),
     "make bench-proposer": Elsewhere(
         "tests/unit/benchmark/test_cli_bench.py runs its command; it takes minutes"
     ),
