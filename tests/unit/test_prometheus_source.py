@@ -184,6 +184,12 @@ def test_replicas_that_the_gateway_does_not_tell_apart_are_counted_as_one_backen
 # ---- what goes wrong ----
 
 
+@pytest.mark.parametrize("time", [math.inf, math.nan, -1.0, 10**400, 1e12])
+def test_samples_at_a_time_that_is_none_are_no_samples(time: float) -> None:
+    with pytest.raises(Unreadable, match="unknown form"):
+        series_in([{"metric": {"__name__": "a"}, "values": [[1.0, "1"], [time, "2"]]}])
+
+
 def answers(status: int, body: str = "", **more: Any) -> Planned:
     return Planned(body, status, **more)
 
@@ -196,6 +202,15 @@ def answers(status: int, body: str = "", **more: Any) -> Planned:
         (answers(200, "<html>sign in</html>"), "something that is not JSON"),
         (answers(200, "[]"), "unknown form"),
         (answers(200, '{"status":"success","data":{"result":"?"}}'), "unknown form"),
+        (answers(200, '"warnings"'), "unknown form"),
+        (answers(200, "[" * 100_000), "unknown form"),
+        *(
+            (
+                answers(200, f'{{"status":"success","data":{{"result":[0,{time}]}}}}'),
+                "time in an unknown form",
+            )
+            for time in ("1e999", "NaN", "-1", f"1{'0' * 400}")
+        ),
         (answers(302, headers={"location": "http://elsewhere/"}), "HTTP 302, a redirect"),
         (answers(200, "{", promised=100), "broke off"),
         (Planned(hang=True), "no answer within"),

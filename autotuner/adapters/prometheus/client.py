@@ -100,7 +100,7 @@ class PrometheusClient:
                 result = connection.custom_query(query, params=COMPLETE_OR_NOTHING)
         except (AutotunerError, Unreadable, PrometheusApiClientException, OSError, HTTPError) as error:
             return Answer(fault=_why(error, seconds))
-        except (KeyError, TypeError, ValueError, RecursionError):
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
             return Answer(fault="an answer in an unknown form: no Prometheus answers there")
         return Answer(result, asked=asked, answered=self._clock.now())
 

@@ -22,6 +22,9 @@ MISSED = 1.5
 FEWEST_SCRAPES = 3
 """Scrapes from which an interval is learnt."""
 
+LATEST_SECOND = 253_402_300_800.0
+"""The first second of the year 10000: no calendar goes further."""
+
 Series = tuple[Mapping[str, str], Sequence[tuple[float, float]]]
 """Labels, `__name__` among them, and (server time in seconds, value) in order."""
 
@@ -34,7 +37,7 @@ def series_in(result: Any) -> list[Series]:
     """
     try:
         found = [(dict(each["metric"]), _numbers(each.get("values", ()))) for each in result]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise Unreadable("samples in an unknown form") from error
     native = {labels.get("__name__", "") for labels, values in found if not values}
     classic = {labels.get("__name__", "").removesuffix("_bucket") for labels, values in found if values}
@@ -46,7 +49,15 @@ def series_in(result: Any) -> list[Series]:
 
 
 def _numbers(values: Iterable[Any]) -> list[tuple[float, float]]:
-    return [(float(at), float(value)) for at, value in values]
+    return [(second_of(at), float(value)) for at, value in values]
+
+
+def second_of(at: Any) -> float:
+    """Return a server's time. Raises ValueError, TypeError, OverflowError for what is no time of a calendar."""
+    second = float(at)
+    if not 0.0 <= second < LATEST_SECOND:
+        raise ValueError(f"no time: {second:g}")
+    return second
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from autotuner.adapters.prometheus.client import Answer, PrometheusClient
 from autotuner.adapters.prometheus.continuity import Continuity, ServerClock
 from autotuner.adapters.prometheus.promql import SERVER_TIME, samples_of
-from autotuner.adapters.prometheus.scrapes import MISSED, Source, scraped_in, series_in, sources_in
+from autotuner.adapters.prometheus.scrapes import MISSED, Source, scraped_in, second_of, series_in, sources_in
 from autotuner.adapters.prometheus.series import TRITON_OWN_LABELS, TargetSeries, belongs
 from autotuner.domain.sources import Instrumentation
 from autotuner.instruments import triton
@@ -125,8 +125,8 @@ class Watch:
         """The server's time at its answer. Raises Unreadable."""
         result = answer.read()
         try:
-            theirs = float(result[1])
-        except (TypeError, ValueError, IndexError, KeyError) as error:
+            theirs = second_of(result[1])
+        except (TypeError, ValueError, OverflowError, IndexError, KeyError) as error:
             raise Unreadable("a time in an unknown form") from error
         assert answer.asked is not None
         assert answer.answered is not None
