@@ -37,9 +37,14 @@ PATTERN_PATTERN = r"^[0-9A-Za-z_.|()\[\]^-]+$"
 PATTERN_ALLOWED = "a regular expression without repetition that the whole label must match, such as 0|[45].."
 """Without repetition no pattern takes long, whoever wrote it."""
 
+AMBIGUOUS = ("[[", "--", "||")
+"""What Python warns of in a set, because a later version may read it as an operation on sets."""
+
 
 def _pattern(value: str) -> str:
-    """A regular expression that can be compiled. Raises ValueError."""
+    """A regular expression that can be compiled, today and later. Raises ValueError."""
+    if any(twice in value for twice in AMBIGUOUS):
+        raise ValueError("ambiguous")
     try:
         re.compile(value)
     except re.error as error:

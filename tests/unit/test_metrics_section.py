@@ -147,6 +147,18 @@ def test_the_example_loads_and_names_every_field() -> None:
             {**FULL, "custom": {"histogram": "a", "failed": [{"label": "c", "pattern": "("}]}},
             "without repetition",
         ),
+        (
+            {**FULL, "custom": {"histogram": "a", "failed": [{"label": "c", "pattern": "a[[b]"}]}},
+            "without repetition",
+        ),
+        (
+            {**FULL, "custom": {"histogram": "a", "failed": [{"label": "c", "pattern": "[a--z]"}]}},
+            "without repetition",
+        ),
+        (
+            {**FULL, "custom": {"histogram": "a", "failed": [{"label": "c", "pattern": "[a||b]"}]}},
+            "without repetition",
+        ),
         ({"interval": "5s"}, "one of the fields prometheus, preset"),
     ],
 )
