@@ -28,8 +28,11 @@ from autotuner.batching.production import Observed, Understood, understand
 from autotuner.batching.simulator import simulate
 from autotuner.batching.trials import Aim, Floats, Setting
 
-P99_MISFIT, CAPACITY_MISFIT = 0.10, 0.05
-"""Standard deviation of the logarithm of a right explanation's error: what the benchmark of predictions shows."""
+P99_MISFIT = 0.10
+"""Standard deviation of the logarithm of a right explanation's error."""
+
+P99_SPREAD, CAPACITY_SPREAD = 0.30, 0.08
+"""The same beside one measured window, its chance included: what the benchmark of predictions shows."""
 
 BAND = 1.645
 """Standard deviations to each side of a band that holds nine of ten."""
@@ -174,13 +177,13 @@ def expected(
     weights = np.array([one.weight for one in understood.members])
     deviation, believed = _deviation(seen, asked, understood)
     shift = deviation * (1.0 if setting == seen.setting else CARRIED_OVER * believed)
-    p99 = _band([view.p99_seconds for view in views], weights, P99_MISFIT, shift)
+    p99 = _band([view.p99_seconds for view in views], weights, P99_SPREAD, shift)
     held = [(view.capacity, weight) for view, weight in zip(views, weights, strict=True) if view.capacity]
     share_held = sum(weight for _, weight in held) / float(weights.sum())
     capacity = None
     if share_held >= 0.5:
         capacity = _band(
-            [one for one, _ in held], np.array([weight for _, weight in held]), CAPACITY_MISFIT, 0.0
+            [one for one, _ in held], np.array([weight for _, weight in held]), CAPACITY_SPREAD, 0.0
         )
     return Expected(setting, p99, capacity, views[0].mean_batch, views[0].busy_seconds)
 
