@@ -96,17 +96,29 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.execute("UPDATE studies SET outcome = 'aborted' WHERE outcome = 'rolled_back'")
+    op.execute("UPDATE nights SET outcome = 'aborted' WHERE outcome = 'rolled_back'")
     _know("studies", "outcome", *OUTCOMES)
     _know("nights", "outcome", *OUTCOMES)
-    _know("audit", "action", *ACTIONS)
+    _know_from_now_on("audit", "action", *ACTIONS)
     op.drop_table("ledger")
     op.drop_index("ix_studies_reverses", "studies")
     op.drop_column("studies", "reverses")
 
 
 def _know(table: str, column: str, *values: str) -> None:
+    op.execute(f"{_knowing(table, column, *values)})")
+
+
+def _know_from_now_on(table: str, column: str, *values: str) -> None:
+    """Keep the check to rows that are written from now on, where others were written: nobody may change those."""
+    op.execute(f"{_knowing(table, column, *values)}) NOT VALID")
+    op.execute(
+        f"DO $$ BEGIN ALTER TABLE {table} VALIDATE CONSTRAINT ck_{table}_{column}_known; "
+        "EXCEPTION WHEN check_violation THEN NULL; END $$"
+    )
+
+
+def _knowing(table: str, column: str, *values: str) -> str:
     listed = ", ".join(f"'{value}'" for value in values)
     name = f"ck_{table}_{column}_known"
-    op.execute(
-        f"ALTER TABLE {table} DROP CONSTRAINT {name}, ADD CONSTRAINT {name} CHECK ({column} IN ({listed}))"
-    )
+    return f"ALTER TABLE {table} DROP CONSTRAINT {name}, ADD CONSTRAINT {name} CHECK ({column} IN ({listed})"

@@ -251,6 +251,28 @@ def test_taking_a_step_back_keeps_the_rows_it_did_not_add(url: str) -> None:
     assert contents(url) == before
 
 
+LATER_ACTIONS = ("token_created", "target_retired", "night_started", "rollback_started")
+
+
+def test_a_step_back_keeps_audit_lines_that_the_older_release_does_not_know(url: str) -> None:
+    upgrade(url, REVISIONS[0].revision)
+    seed(url)
+    upgrade(url)
+    for action in LATER_ACTIONS:
+        rows(
+            url,
+            "INSERT INTO audit (at, actor, action, subject, reason, details, previous_hash, hash) "
+            f"SELECT now(), 'x', '{action}', 'y', '', '{{}}', hash, '{action}' FROM audit "
+            "ORDER BY number DESC LIMIT 1",
+        )
+
+    downgrade(url, REVISIONS[0].revision)
+    known = {str(action) for (action,) in rows(url, "SELECT action FROM audit")}
+    upgrade(url)
+
+    assert known >= set(LATER_ACTIONS)
+
+
 # -- the running service -----------------------------------------------------------------------------------
 
 
