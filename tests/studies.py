@@ -10,6 +10,7 @@ from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Counts, Judgement, Verdict
 from autotuner.domain.measurement import BatchTiming, Latency, ServerUse
 from autotuner.domain.slo import SloBudget
+from autotuner.domain.sources import FailedWhere, Instrumentation, LatencyHistogram, PrometheusServer
 from autotuner.domain.study import (
     Action,
     Arrived,
@@ -29,10 +30,21 @@ from autotuner.domain.study import (
     TrialKind,
     TrialState,
 )
-from autotuner.domain.target import Limits
+from autotuner.domain.target import Gateway, Limits
+from autotuner.domain.workload import RouteKind, RouteReference, Workload, WorkloadKind
 from autotuner.ports import Grant, JournalEntry, Store
 from autotuner.records import digest, to_record
-from tests.builders import REPLICAS, a_budget, a_configuration, a_plan, a_sample, a_study, a_target, at
+from tests.builders import (
+    REPLICAS,
+    a_budget,
+    a_configuration,
+    a_plan,
+    a_replica,
+    a_sample,
+    a_study,
+    a_target,
+    at,
+)
 
 AWKWARD = 0.1 + 0.2
 """A float whose shortest spelling has 17 digits."""
@@ -112,7 +124,7 @@ def a_trial(number: int = 0, **changes: Any) -> Trial:
         "state": TrialState.MEASURING,
         "proposed_at": at(5),
         "reason": "",
-        "proposal": Proposal(configuration, "promising", "tpe", {"p99_seconds": AWKWARD}),
+        "proposal": Proposal(configuration, "promising", "tpe", {"p99_seconds": AWKWARD}, AWKWARD),
         "window": window,
         "steps": (a_step(),),
         "warmed": True,
@@ -125,10 +137,62 @@ def a_trial(number: int = 0, **changes: Any) -> Trial:
     return Trial(**{**fields, **changes})
 
 
+def a_metrics_server() -> Instrumentation:
+    """A metrics server of which everything is said."""
+    server = PrometheusServer(
+        "https://127.0.0.1:9090",
+        timedelta(seconds=3),
+        tenant="team-a",
+        bearer="metrics-token",
+        user="reader",
+        password="metrics-password",
+        ca="metrics-ca",
+    )
+    histogram = LatencyHistogram(
+        "gateway_seconds",
+        1.0,
+        failed=(FailedWhere("code", "5.."),),
+        match=(("kind", "request"),),
+        envoy_bins=True,
+    )
+    return Instrumentation(
+        server,
+        "custom",
+        labels=(("job", "triton"),),
+        gateway=(("cluster", "{name}"),),
+        server=(("instance", "{address}"),),
+        gateway_pods=2,
+        device="dcgm",
+        histogram=histogram,
+    )
+
+
+def a_workload() -> Workload:
+    """A Deployment whose configuration a ConfigMap owns."""
+    route = RouteReference(RouteKind.HTTP_ROUTE, "vision", 1)
+    return Workload(
+        "models",
+        WorkloadKind.DEPLOYMENT,
+        "vision",
+        "vision",
+        route,
+        config_map="vision-config",
+        container="tritonserver",
+    )
+
+
 def a_rich_study(slo: SloBudget | None = None, **changes: Any) -> Study:
     """A study in which nothing is left out."""
     limits = Limits(4, 20_000, preferred_batch_sizes=((), (4, 8)))
-    target = a_target(replica_cost_per_hour=2.5, note="naïve – “quoted”", limits=limits)
+    target = a_target(
+        canary=replace(a_replica("canary"), backend="vision-canary"),
+        gateway=Gateway("http://127.0.0.1:9900", "route.vision", clusters={"vision-canary": "models/vision"}),
+        replica_cost_per_hour=2.5,
+        note="naïve – “quoted”",
+        limits=limits,
+        metrics=a_metrics_server(),
+        workload=a_workload(),
+    )
     fields: dict[str, Any] = {
         "plan": a_plan(target=target, slo=slo or a_budget()),
         "phase": Phase.SEARCH,
@@ -149,6 +213,7 @@ def a_rich_study(slo: SloBudget | None = None, **changes: Any) -> Study:
         "promoted": ("stable-0",),
         "unsettled": ("canary",),
         "phase_since": at(50),
+        "canary_since": at(1),
         "intended": Outcome.ABORTED,
         "reason": "so far so good",
     }
