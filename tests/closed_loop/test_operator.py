@@ -65,14 +65,6 @@ def test_a_study_cancelled_before_it_began_touches_nothing() -> None:
     assert not [entry for entry in loop.store.journal(loop.study_id) if entry.action]
 
 
-def test_cancelling_after_the_watch_comes_too_late() -> None:
-    loop = a_loop()
-    loop.run(until=reached(Phase.RESTORATION))
-    wish(loop, Wish.CANCEL)
-    loop.run()
-    assert check_ending(loop).outcome is Outcome.PROMOTED
-
-
 def test_a_paused_study_tries_nothing_more_until_it_runs_again() -> None:
     loop = a_loop()
     loop.run(until=reached(Phase.SEARCH))
