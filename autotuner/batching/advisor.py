@@ -20,17 +20,17 @@ from autotuner.batching.trials import REACHED, Advice, Aim, History, Measured, P
 RISK_A_STUDY = 0.5
 """Sum of the probabilities of a violation that a study may accept."""
 
-FAILED = 0.2
+FAILED = 0.3
 """What a trial that did not hold has spent of it at least: who was wrong once risks less."""
 
 RISK_A_TRIAL = 0.05
-LAST_RISK = 0.3
+LAST_RISK = 0.15
 """What a trial may risk at most, and what one may when nothing less risky promises anything."""
 
 LIMIT = 1.01
 """A violation is a p99 above this multiple of the ceiling."""
 
-FIRST_DELAY_MARGIN = 0.92
+FIRST_DELAY_MARGIN = 0.8
 """Share of the ceiling that the mean p99 may reach before any setting with a delay was tried."""
 
 PROBE_MARGIN = 0.94
@@ -74,7 +74,7 @@ MOST_RATED = 240
 FINALISTS, HOPEFULS = 8, 4
 """Settings that are looked at closely: the best by expected gain, and by gain of those that may well be within."""
 
-PRICE_OF_RISK = 0.1
+PRICE_OF_RISK = 0.3
 """Relative gain that a certain violation costs: of two settings that promise nearly the same the safer one is tried."""
 
 GENTLER = (0.85, 0.7, 0.55, 0.4)

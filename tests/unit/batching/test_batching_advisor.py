@@ -122,7 +122,7 @@ def test_another_advice_from_the_same_records_is_another_version_of_the_method()
 
 FROZEN = (
     2,
-    [(0.0, (), 1), (0.0, (), 2), (22.5, (), 1), (32.5, (), 1)],
+    [(0.0, (), 1), (0.0, (), 2), (12.5, (), 2), (37.5, (), 2)],
     [(0.0, (), 1), (25.0, (), 2), (32.5, (), 1)],
 )
 """Version, then delay in milliseconds, preferred sizes and instances of each trial of the two studies."""
