@@ -209,7 +209,7 @@ def test_no_counter_ever_falls_while_nothing_restarts(rig: Rig) -> None:
 def test_the_executions_by_batch_size_add_up_and_start_again_at_a_load(rig: Rig) -> None:
     rig.world.route.set_weights(HALF)
     load(rig, CANARY, another(served(rig, CANARY)))
-    first = rig.world.metrics.sample().servers[CANARY]
+    first = rig.seen_from_now().servers[CANARY]
     rig.send(100)
     second = rig.world.metrics.sample().servers[CANARY]
     assert first.batches == ()

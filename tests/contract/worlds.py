@@ -49,6 +49,9 @@ class Rig(Protocol):
     def send(self, requests: int) -> int:
         """Let users send about `requests`, wait until all ended and are visible; return how many they sent."""
 
+    def seen_from_now(self) -> Sample:
+        """Return a sample of nothing earlier than this call: what another server keeps is seen a little later."""
+
     def crash(self, replica: str) -> None:
         """End a server as a crash would."""
 
@@ -108,6 +111,9 @@ class SimulatedRig:
         self._simulated.faults.traffic(0.0)
         self._clock.turn(5)
         return self._simulated.offered - before
+
+    def seen_from_now(self) -> Sample:
+        return self.world.metrics.sample()
 
     def crash(self, replica: str) -> None:
         self._simulated.faults.crash(replica)
@@ -171,6 +177,9 @@ class SandboxRig:
             time.sleep(0.1)
         return requests
 
+    def seen_from_now(self) -> Sample:
+        return self.world.metrics.sample()
+
     def crash(self, replica: str) -> None:
         self._servers[replica].kill()
 
@@ -218,6 +227,10 @@ class PrometheusRig(SandboxRig):
             list(pool.map(self._send_one, range(requests)))
         self._await_from_now(_quiet)
         return requests
+
+    def seen_from_now(self) -> Sample:
+        self._await_from_now(lambda _: True)
+        return self.world.metrics.sample()
 
     def crash(self, replica: str) -> None:
         super().crash(replica)
