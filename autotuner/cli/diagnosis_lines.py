@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
+from autotuner.cli.terminal_tables import for_terminal
 from autotuner.domain.findings.breakdown import Breakdown, Part
 from autotuner.domain.findings.diagnosis import Diagnosis
 from autotuner.domain.findings.kinds import Confidence, Finding, Kind
@@ -14,7 +14,6 @@ from autotuner.domain.findings.possible import Answer
 from autotuner.domain.findings.prediction import worth
 from autotuner.domain.findings.scene import ms
 from autotuner.report.diagnosis_tables import PART_TITLES, batch_table, named_table, parts_table
-from autotuner.report.tables import Table as Rows
 
 WIDTH = 110
 """Columns where the output is no terminal."""
@@ -54,11 +53,11 @@ def print_diagnosis(found: Diagnosis) -> None:
     if found.breakdown.total_seconds:
         _print_breakdown(console, found.breakdown)
     if found.realised.batches:
-        console.print(_for_terminal(batch_table(found)))
+        console.print(for_terminal(batch_table(found)))
     console.print("\n[bold]What tuning would be worth[/bold] (predicted)")
     console.print(f"  {escape(worth(found.prediction))}", soft_wrap=True)
     if found.prediction.prospect is not None:
-        console.print(_for_terminal(named_table(found)))
+        console.print(for_terminal(named_table(found)))
     _print_study(console, found)
     for one in scene.facts.unread:
         console.print(f"[dim]not read: {escape(one.sentence())}[/dim]", soft_wrap=True)
@@ -86,7 +85,7 @@ def _print_breakdown(console: Console, found: Breakdown) -> None:
             legend.append(f"{SIGNS[one.part]} ", style=COLOURS[one.part])
             legend.append(f"{PART_TITLES[one.part]} {ms(one.mean_seconds)}   ")
     console.print(legend)
-    console.print(_for_terminal(parts_table(found)))
+    console.print(for_terminal(parts_table(found)))
 
 
 def bar(found: Breakdown) -> Text:
@@ -107,12 +106,3 @@ def _print_study(console: Console, found: Diagnosis) -> None:
         console.print(
             f"  {ANSWER_SIGNS[need.answer]:>3}  {escape(need.what)}: {escape(need.detail)}", soft_wrap=True
         )
-
-
-def _for_terminal(data: Rows) -> Table:
-    table = Table(title=data.caption, title_justify="left", title_style="bold")
-    for column in data.columns:
-        table.add_column(column.title, justify="right" if column.is_figure else "left")
-    for row in data.rows:
-        table.add_row(*(str(cell) for cell in row))
-    return table

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from autotuner import __version__
 from autotuner.answers import configuration_object
@@ -16,11 +15,11 @@ from autotuner.batching.frontier import Climb, Point, Question, Reading, climbs
 from autotuner.batching.trials import Setting
 from autotuner.batching.whatif import Answer, Role, Standing, answer
 from autotuner.cli.invocation import Json, of, say
+from autotuner.cli.terminal_tables import for_terminal
 from autotuner.domain.prediction import configuration_of
 from autotuner.domain.target import Objective
 from autotuner.report.page import write_page
 from autotuner.report.prediction import Source, conclusion, headline, render, tables
-from autotuner.report.tables import Table as Rows
 from autotuner.sandbox.question import question_of
 from autotuner.sandbox.workload import DEFAULT_WORKLOAD, Workload, load_workload, workload_names
 
@@ -67,7 +66,7 @@ def simulate(
     console.print(f"{headline(found, source)}; predicted, not measured ({source.note})", soft_wrap=True)
     console.print(conclusion(found), soft_wrap=True)
     for table in tables(found):
-        console.print(_for_terminal(table))
+        console.print(for_terminal(table))
 
 
 def _told(question: Question) -> Iterator[Climb]:
@@ -89,15 +88,6 @@ def arrivals_words(workload: Workload) -> str:
     if kind == "bursty":
         return f"bursty ({value['high']:g} and {value['low']:g} times the rate, {value['mean_seconds']:g} s)"
     return f"recorded ({value})"
-
-
-def _for_terminal(data: Rows) -> Table:
-    table = Table(title=data.caption, title_justify="left", title_style="bold")
-    for column in data.columns:
-        table.add_column(column.title, justify="right" if column.is_figure else "left")
-    for row in data.rows:
-        table.add_row(*(str(cell) for cell in row))
-    return table
 
 
 # ---- JSON

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from autotuner.adapters.clock import SystemClock
 from autotuner.adapters.scrape.reading import Access
@@ -21,6 +16,7 @@ from autotuner.adapters.triton.telling import GrpcServing
 from autotuner.bootstrap import observer_of
 from autotuner.diagnosing import Deployment, ServerPlace
 from autotuner.errors import InvalidInput, Unavailable
+from tests.certificates import certificate
 from tests.diagnoses import MODEL
 from tests.stub_server import StubServer
 from tests.stub_triton import a_triton
@@ -31,27 +27,7 @@ SOON = timedelta(seconds=2)
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A PEM file with a certificate for loopback that vouches for itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "triton")])
-    today = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(today - timedelta(days=1))
-        .not_valid_after(today + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "triton.pem"
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(secret + made.public_bytes(serialization.Encoding.PEM))
-    return path
+    return certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture

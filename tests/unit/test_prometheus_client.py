@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from autotuner.adapters.clock import SystemClock
 from autotuner.adapters.prometheus.client import PrometheusClient
 from autotuner.domain.sources import PrometheusServer
 from autotuner.secret_shelf import SecretShelf
+from tests.certificates import certificate
 from tests.prometheus_stub import PrometheusStub
 from tests.stub_server import Planned
 
@@ -115,33 +112,6 @@ def test_an_answer_that_trickles_is_given_up_at_the_deadline_and_no_thread_stays
 
 
 # ---- TLS ----
-
-
-def certificate(folder: Path) -> Path:
-    """A key and a certificate of its own for 127.0.0.1, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "prometheus")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "server.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return path
 
 
 class SecureStub(PrometheusStub):
