@@ -96,7 +96,7 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "autotuner bench --workloads builtin --scenario hard --aim capacity --samplers grey-box,tpe,tpe+filter --seeds 3": (
         Elsewhere("tests/unit/benchmark/test_cli_bench.py, with one small workload; this takes minutes")
     ),
-    "autotuner bench --workloads random:4:12 --scenario bursty --aim efficiency --samplers grey-box --seeds 2": (
+    "autotuner bench --workloads random:5:12 --scenario bursty --aim efficiency --samplers grey-box --seeds 20": (
         Elsewhere("tests/unit/benchmark/test_cli_bench.py, with one small workload; this takes minutes")
     ),
     "autotuner simulate --workload small-vision": Elsewhere("tests/unit/test_simulate.py"),
