@@ -190,6 +190,11 @@ def study_text(study: Study) -> str:
     return _part_text(study)
 
 
+def trial_text(trial: Trial) -> str:
+    """Return a trial as it stands in its study's text."""
+    return _part_text(trial)
+
+
 def head_text(study: Study) -> str:
     """Return a study's text as if its newest trial had no open window."""
     return _part_text(_without_window(study))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlalchemy import Connection, Engine, text
 
 from autotuner.domain.study import Phase, Study, Trial, TrialKind
-from autotuner.records import study_text, to_record
+from autotuner.records import study_text, to_record, trial_text
 from tests.builders import a_plan, a_study, a_target
 from tests.studies import a_rich_study, a_step, a_trial, ended, judged
 
@@ -56,7 +56,13 @@ def _record_studies(connection: Connection, trials_each: int) -> None:
         study = ended(a_study(plan=a_plan(target=a_target(name=f"target-{number}"))))
         _write_record(connection, study, "target = :name", study.plan.target.name)
     for study_id in RICH:
-        _write_record(connection, _rich(study_id, trials_each), "id = :name", study_id)
+        rich = _rich(study_id, trials_each)
+        _write_record(connection, rich, "id = :name", study_id)
+        of_trial = text("UPDATE trials SET record = :record WHERE study_id = :study AND number = :number")
+        rows = [
+            {"study": study_id, "number": each.number, "record": trial_text(each)} for each in rich.trials
+        ]
+        connection.execute(of_trial, rows)
 
 
 def _write_record(connection: Connection, study: Study, where: str, name: str) -> None:

@@ -24,7 +24,7 @@ from autotuner.catalogue import (
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.study import Outcome, Phase
 from tests.builders import at
-from tests.history import record_history
+from tests.history import RICH, record_history
 from tests.postgres_server import PostgresServer
 
 STUDIES, TRIALS_EACH = 1_000, 50
@@ -98,6 +98,7 @@ QUESTIONS: dict[str, Callable[[PostgresCatalogue], object]] = {
     "promoted studies": lambda catalogue: catalogue.studies(
         StudyFilter(outcome=Outcome.PROMOTED), Window(10)
     ),
+    "a trial": lambda catalogue: catalogue.evidence(RICH[0], 7),
     "targets at a glance": lambda catalogue: catalogue.glances([f"target-{n}" for n in range(20)]),
     "audit": lambda catalogue: catalogue.audit(AuditFilter(), Window(50)),
     "audit of an actor": lambda catalogue: catalogue.audit(AuditFilter(actor="actor-7"), Window(50)),

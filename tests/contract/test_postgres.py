@@ -253,6 +253,22 @@ def test_trials_and_steps_have_rows_that_follow_the_study(
     assert steps == [(0, *step), (1, *step)]
 
 
+def test_a_trial_is_looked_at_without_its_study_once_nothing_of_it_changes(
+    postgres: Backend, store: PostgresStore, url: str
+) -> None:
+    study, (rich, *_) = created(store), a_rich_study().trials
+    trials = (replace(judged(a_trial(0)), tail=None), replace(judged(rich), number=1), a_trial(2))
+    append(store, study, replace(study, trials=trials), granted(postgres))
+    assert trials[1].tail is not None
+    assert rows(url, "SELECT number FROM trials WHERE record IS NOT NULL") == [(0,)]
+
+    of_their_own = [postgres.catalogue.evidence(study.id, number) for number in range(len(trials))]
+    rows(url, "UPDATE trials SET record = NULL")  # as an earlier release leaves them
+
+    assert [each.trial for each in of_their_own] == list(trials)
+    assert [postgres.catalogue.evidence(study.id, number) for number in range(len(trials))] == of_their_own
+
+
 def test_only_rows_that_differ_are_written(postgres: Backend, store: PostgresStore, url: str) -> None:
     study = created(store)
     grant = granted(postgres)

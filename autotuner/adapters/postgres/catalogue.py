@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -16,6 +18,8 @@ from sqlalchemy import (
     Integer,
     Row,
     Select,
+    Text,
+    bindparam,
     case,
     column,
     func,
@@ -23,9 +27,10 @@ from sqlalchemy import (
     true,
     tuple_,
 )
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from autotuner.adapters.postgres.engine import reading
-from autotuner.adapters.postgres.registry import budget_of, registration_of
+from autotuner.adapters.postgres.registry import REGISTERED, budget_of, registration_of
 from autotuner.adapters.postgres.tables import (
     audit,
     journal,
@@ -69,8 +74,12 @@ T = TypeVar("T")
 BATCH = 1_000
 """Trials read at once by whoever wants all: nobody's slow connection keeps a transaction open."""
 
-FIRST_BATCH = 200
-"""The same, to begin with: whoever wants all sees the first of them soon."""
+FIRST_BATCH = 100
+"""The same, to begin with, twice as many each time: whoever wants all sees the first of them soon, and whoever wanted
+no more than those costs little."""
+
+LISTED = tuple(column for column in trials.c if column is not trials.c.record)
+"""What a list shows of a trial; its record is read for the one that is looked at."""
 
 CAPACITY_KEY = func.coalesce(trials.c.capacity_per_second, 0.0)
 """A trial without a capacity sorts as having none; an index is on exactly this expression."""
@@ -98,6 +107,9 @@ SUMMARY = (
     TRIED.label("trials"),
 )
 
+
+MOST_CONFIGURATIONS = 10_000
+"""Configurations that are remembered: trials of a target try the same ones again and again."""
 
 MOST_TOLD = 256
 """Studies whose records are remembered, so that a page about one that looks for news does not read it all again."""
@@ -137,7 +149,7 @@ class PostgresCatalogue:
 
     def targets(self, window: Window, *, retired: bool | None = None) -> Page[Registration]:
         """Return targets by name; see `catalogue.Catalogue`."""
-        chosen = select(targets).order_by(targets.c.name)
+        chosen = select(*REGISTERED).order_by(targets.c.name)
         if retired is not None:
             chosen = chosen.where(
                 targets.c.retired_at.is_not(None) if retired else targets.c.retired_at.is_(None)
@@ -158,9 +170,8 @@ class PostgresCatalogue:
     def glances(self, targets: Sequence[str]) -> Mapping[str, Glance]:
         """Return targets at a glance; see `catalogue.Catalogue`."""
         with reading(self._engine) as connection:
-            newest = connection.execute(_newest_studies(targets)).all()
-            wanted = trials.c.study_id.in_([row.id for row in newest])
-            telling = connection.execute(select(trials).where(wanted, _TELLS_PRODUCTION)).all()
+            newest = connection.execute(NEWEST_STUDIES, {"names": list(targets)}).all()
+            telling = connection.execute(TELLING, {"studies": [row.id for row in newest]}).all()
         restored: dict[str, Configuration] = {}
         for row in newest:
             if row.plan is not None:
@@ -184,7 +195,7 @@ class PostgresCatalogue:
     def standing(self, study_id: str) -> StudyStanding:
         """Return a study without its trials; see `catalogue.Catalogue`."""
         with reading(self._engine) as connection:
-            row = connection.execute(_one_study(select(*LIVE), study_id)).one_or_none()
+            row = connection.execute(*_asked(ONE_LIVE, LATEST_LIVE, study_id)).one_or_none()
             if row is None:
                 raise NotFound("study", study_id)
             known = self._told.get((row.id, row.sequence))
@@ -204,7 +215,7 @@ class PostgresCatalogue:
     def trials(self, wanted: TrialFilter, order: TrialOrder, window: Window) -> Page[TrialSummary]:
         """Return trials in the order asked for."""
         key = SORT_KEYS[order.by]
-        query = select(trials, key.label("sort_key")).where(*_trial_conditions(wanted))
+        query = select(*LISTED, key.label("sort_key")).where(*_trial_conditions(wanted))
         keys = (key, trials.c.study_id, trials.c.number)
         with reading(self._engine) as connection:
             rows, mark = _rows(
@@ -218,31 +229,23 @@ class PostgresCatalogue:
         while window is not None:
             page = self.trials(wanted, OLDEST_FIRST, window)
             yield from page.items
-            window = None if page.mark is None else Window(BATCH, page.mark)
+            window = None if page.mark is None else Window(min(2 * window.limit, BATCH), page.mark)
 
     def evidence(self, study_id: str, number: int) -> TrialEvidence:
         """Return a trial with all its evidence. Raises NotFound."""
-        query = _one_study(
-            select(
-                studies.c.id,
-                studies.c.initial["plan"].label("plan"),
-                studies.c.state[("trials", str(number))].label("record"),
-                studies.c.window,
-            ),
-            study_id,
-        )
+        here = (trials.c.study_id == studies.c.id) & (trials.c.number == number)
+        known = select(studies.c.id, studies.c.initial["plan"].label("plan"), *trials.c)
+        query = _one_study(known.select_from(studies.outerjoin(trials, here)), study_id)
         with reading(self._engine) as connection:
-            found = connection.execute(query).one_or_none()
-            if found is None:
+            row = connection.execute(query).one_or_none()
+            if row is None:
                 raise NotFound("study", study_id)
-            here = (trials.c.study_id == found.id) & (trials.c.number == number)
-            row = connection.execute(select(trials).where(here)).one_or_none()
-        if row is None or found.record is None:
-            raise NotFound("trial", f"{found.id}/{number}")
-        record = dict(found.record)
-        if found.window is not None and row.state != TrialState.JUDGED.value:
-            record["window"] = found.window  # only the newest trial is not judged, and may have one
-        return TrialEvidence(_trial(row), from_record(Trial, record), from_record(StudyPlan, found.plan))
+            record = row.record and json.loads(row.record)
+            if row.number is not None and record is None:
+                record = _record_in_study(connection, row)
+        if record is None:
+            raise NotFound("trial", f"{row.id}/{number}")
+        return TrialEvidence(_trial(row), from_record(Trial, record), from_record(StudyPlan, row.plan))
 
     def ledger(self, target: str | None, window: Window) -> Page[LedgerLine]:
         """Return promotions and their worth, newest first."""
@@ -283,12 +286,27 @@ class PostgresCatalogue:
         return Page(tuple(AuditRecord(**row._mapping) for row in rows), mark)
 
 
+def _record_in_study(connection: Connection, trial: Row[Any]) -> dict[str, Any] | None:
+    """The record of a trial that has none of its own: it may still change, or an earlier release saw to it.
+
+    The database reads through the whole record of its study for it.
+    """
+    query = select(studies.c.state[("trials", str(trial.number))].label("record"), studies.c.window)
+    found = connection.execute(query.where(studies.c.id == trial.id)).one()
+    if found.record is None:
+        return None
+    record = dict(found.record)
+    if found.window is not None and trial.state != TrialState.JUDGED.value:
+        record["window"] = found.window  # only the newest trial is not judged, and may have one
+    return record
+
+
 _TELLS_PRODUCTION = (trials.c.kind == TrialKind.PRODUCTION.value) | (
     (trials.c.kind == TrialKind.WATCH.value) & (trials.c.verdict == Verdict.ACCEPT.value)
 )
 
 
-def _newest_studies(names: Sequence[str]) -> Select[Any]:
+def _newest_studies() -> Select[Any]:
     """The newest studies of each target, newest first: a short walk of an index for each name."""
     order = (studies.c.created_at.desc(), studies.c.ordinal.desc())
     rolled_back = studies.c.outcome == Outcome.ROLLED_BACK.value
@@ -300,15 +318,30 @@ def _newest_studies(names: Sequence[str]) -> Select[Any]:
         .limit(GLANCED_AT)
         .lateral("newest")
     )
-    chosen = select(of_target).select_from(targets.join(of_target, true())).where(targets.c.name.in_(names))
+    chosen = (
+        select(of_target).select_from(targets.join(of_target, true())).where(_among(targets.c.name, "names"))
+    )
     return chosen.order_by(of_target.c.created_at.desc(), of_target.c.ordinal.desc())
 
 
-def _budgets_in_force(connection: Connection, names: Sequence[str]) -> dict[str, SloBudget]:
+def _in_force() -> Select[Any]:
+    """The newest budget of each target."""
     each, c = slo_budgets.alias(), slo_budgets.c
     newest = select(func.max(each.c.version)).where(each.c.target == c.target).scalar_subquery()
-    query = select(slo_budgets).where(c.target.in_(names), c.version == newest)
-    return {row.target: budget_of(row) for row in connection.execute(query)}
+    return select(slo_budgets).where(_among(c.target, "names"), c.version == newest)
+
+
+def _among(known: ColumnElement[str], name: str) -> ColumnElement[bool]:
+    return known == func.any(bindparam(name, type_=ARRAY(Text)))
+
+
+NEWEST_STUDIES, IN_FORCE = _newest_studies(), _in_force()
+TELLING = select(*LISTED).where(_among(trials.c.study_id, "studies"), _TELLS_PRODUCTION)
+"""Statements that are the same but for their values are made once: to make one costs as much as to run it."""
+
+
+def _budgets_in_force(connection: Connection, names: Sequence[str]) -> dict[str, SloBudget]:
+    return {row.target: budget_of(row) for row in connection.execute(IN_FORCE, {"names": list(names)}).all()}
 
 
 def _rows(
@@ -325,8 +358,8 @@ def _rows(
         here, there = tuple_(*keys), tuple_(*window.after)
         query = query.where(here < there if descending else here > there)
     ordered = query.order_by(*(key.desc() if descending else key for key in keys)).limit(window.limit + 1)
-    found = list(connection.execute(ordered))
-    rows = found[: window.limit]
+    found = connection.execute(ordered).all()
+    rows = list(found[: window.limit])
     if len(found) <= window.limit:
         return rows, None
     last = rows[-1]
@@ -334,10 +367,19 @@ def _rows(
     return rows, mark
 
 
+def _asked(one: Select[Any], latest: Select[Any], study_id: str) -> tuple[Select[Any], dict[str, str]]:
+    """The statement that finds a study, or the newest one, and its values."""
+    return (latest, {}) if study_id == LATEST else (one, {"id": study_id})
+
+
 def _one_study(query: Select[Any], study_id: str) -> Select[Any]:
     if study_id == LATEST:
         return query.order_by(studies.c.created_at.desc(), studies.c.ordinal.desc()).limit(1)
     return query.where(studies.c.id == study_id)
+
+
+ONE_LIVE = select(*LIVE).where(studies.c.id == bindparam("id"))
+LATEST_LIVE = _one_study(select(*LIVE), LATEST)
 
 
 def _equal(*pairs: tuple[ColumnElement[Any], Any]) -> list[ColumnElement[bool]]:
@@ -432,6 +474,9 @@ def _told(row: Row[Any]) -> StudyStanding:
     )
 
 
+_configuration = lru_cache(MOST_CONFIGURATIONS)(Configuration)
+
+
 def _trial(row: Row[Any]) -> TrialSummary:
     return TrialSummary(
         study=row.study_id,
@@ -440,7 +485,7 @@ def _trial(row: Row[Any]) -> TrialSummary:
         kind=TrialKind(row.kind),
         state=TrialState(row.state),
         replicas=tuple(row.replicas),
-        configuration=Configuration(
+        configuration=_configuration(
             row.max_queue_delay_microseconds,
             tuple(row.preferred_batch_size),
             row.instance_count,

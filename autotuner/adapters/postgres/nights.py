@@ -36,6 +36,8 @@ from autotuner.domain.study import Outcome, Phase, Study
 from autotuner.errors import NotFound
 from autotuner.ports import NightRecord, NightState
 
+SCHEDULES = select(schedules).order_by(schedules.c.target)
+
 
 class _SettledMeanwhile(Exception):
     """Somebody else settled the night between two statements: the study is not recorded either."""
@@ -73,8 +75,7 @@ class PostgresNights:
     def schedules(self) -> Sequence[Schedule]:
         """Return every schedule, by target."""
         with reading(self._engine) as connection:
-            found = connection.execute(select(schedules).order_by(schedules.c.target))
-            return tuple(_schedule_of(row) for row in found)
+            return tuple(_schedule_of(row) for row in connection.execute(SCHEDULES).all())
 
     def stop_line(self, said: Said) -> Line:
         """Stop the line. Raises InvalidInput without a reason."""
@@ -180,7 +181,7 @@ class PostgresNights:
             # Said twice, so that an index on the instant is enough to begin at the right place.
             query = query.where(c.due_at <= due_at, (c.due_at < due_at) | (c.target > name))
         with reading(self._engine) as connection:
-            return tuple(_record(row) for row in connection.execute(query))
+            return tuple(_record(row) for row in connection.execute(query).all())
 
 
 def _tell_row(connection: Connection, target: str, name: str, wanted: int, now: datetime) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from autotuner.bookkeeping.rules import plain
 from autotuner.domain.judgement import Counts
 from autotuner.domain.selection import capacity_per_second
-from autotuner.domain.study import Step, Study, Trial
+from autotuner.domain.study import Step, Study, Trial, TrialState
+from autotuner.records import trial_text
 
 Row = Mapping[str, Any]
 
@@ -61,6 +62,7 @@ def trial_row(study: Study, trial: Trial) -> Row:
         "harm_requests": trial.harm_requests,
         "proposed_at": trial.proposed_at,
         "ended_at": trial.ended_at,
+        "record": trial_text(trial) if trial.state is TrialState.JUDGED and trial.tail is None else None,
     }
 
 

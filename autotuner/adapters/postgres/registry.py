@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, select, update
+from sqlalchemy import Connection, Engine, Row, Text, bindparam, cast, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from autotuner.adapters.postgres.audit_log import add_lines
@@ -83,20 +85,50 @@ def retired_since(connection: Connection, name: str) -> datetime | None:
     return since
 
 
+REGISTERED = (
+    *(column for column in targets.c if column.name not in ("record", "defaults")),
+    cast(targets.c.record, Text).label("record"),
+    cast(targets.c.defaults, Text).label("defaults"),
+)
+"""What is read of a target: its records as text, by which `_read` knows them."""
+
+FOUND = select(*REGISTERED).where(targets.c.name == bindparam("name"))
+LOCKED = FOUND.with_for_update(key_share=True)
+NEWEST_BUDGET = (
+    select(slo_budgets)
+    .where(slo_budgets.c.target == bindparam("target"))
+    .order_by(slo_budgets.c.version.desc())
+    .limit(1)
+)
+
+MOST_READ = 1_000
+"""Texts of targets whose meaning is remembered."""
+
+
 def registration_of(row: Row[Any], slo: SloBudget) -> Registration:
-    """Return a row of `targets` and the budget in force as one value."""
-    target: Target = from_record(Target, row.record)
-    defaults = StudyDefaults() if row.defaults is None else from_record(StudyDefaults, row.defaults)
+    """Return a row of `REGISTERED` and the budget in force as one value."""
+    target, defaults, mark = _read(row.record, row.defaults, row.retired_at)
     return Registration(
         target=target,
         slo=slo,
         defaults=defaults,
-        mark=mark_of(target, defaults, row.retired_at),
+        mark=mark,
         created_at=row.created_at,
         changed_at=row.changed_at,
         changed_by=row.changed_by,
         retired_at=row.retired_at,
     )
+
+
+@lru_cache(MOST_READ)
+def _read(
+    record: str, defaults: str | None, retired_at: datetime | None
+) -> tuple[Target, StudyDefaults, str]:
+    """What a target's records say, with its mark. The same texts mean the same for good: this is never out of date."""
+    target: Target = from_record(Target, json.loads(record))
+    known = None if defaults is None else json.loads(defaults)
+    made = StudyDefaults() if known is None else from_record(StudyDefaults, known)
+    return target, made, mark_of(target, made, retired_at)
 
 
 def budget_of(row: Row[Any]) -> SloBudget:
@@ -121,12 +153,10 @@ def _known(connection: Connection, name: str, *, lock: bool = False) -> Registra
 
 
 def _found(connection: Connection, name: str, *, lock: bool = False) -> Registration | None:
-    query = select(targets).where(targets.c.name == name)
-    row = connection.execute(query.with_for_update(key_share=True) if lock else query).one_or_none()
+    row = connection.execute(LOCKED if lock else FOUND, {"name": name}).one_or_none()
     if row is None:
         return None
-    newest = select(slo_budgets).where(slo_budgets.c.target == name).order_by(slo_budgets.c.version.desc())
-    return registration_of(row, budget_of(connection.execute(newest.limit(1)).one()))
+    return registration_of(row, budget_of(connection.execute(NEWEST_BUDGET, {"target": name}).one()))
 
 
 def _insert(connection: Connection, made: Registration) -> bool:

@@ -89,7 +89,7 @@ class PostgresStore:
         """Return every version of a target's budget, oldest first. Raises NotFound."""
         query = select(slo_budgets).where(slo_budgets.c.target == name).order_by(slo_budgets.c.version)
         with reading(self._engine) as connection:
-            found = tuple(budget_of(row) for row in connection.execute(query))
+            found = tuple(budget_of(row) for row in connection.execute(query).all())
         if not found:
             raise NotFound("target", name)
         return found

@@ -211,6 +211,11 @@ trials = Table(
     _instant("proposed_at"),
     _instant("ended_at", nullable=True),
     _required("target", Text),
+    _optional(
+        "record",
+        Text,
+        "as in studies.state, once it is final; none where an earlier release saw to it",
+    ),
     _known("kind", TrialKind),
     _known("state", TrialState),
     _known("verdict", Verdict),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Engine, Row, exc, select, update
+from sqlalchemy import Engine, Row, bindparam, exc, select, update
 
 from autotuner.adapters.postgres.audit_log import add_lines
 from autotuner.adapters.postgres.engine import reading, transaction
@@ -17,6 +17,8 @@ from autotuner.domain.access import Said, Scope, Token
 from autotuner.errors import NotFound
 
 COLUMNS = tuple(column for column in tokens.c if column.name != "digest")
+
+BY_DIGEST = select(*COLUMNS).where(tokens.c.digest == bindparam("digest"))
 
 
 class PostgresTokens:
@@ -51,7 +53,7 @@ class PostgresTokens:
     def by_digest(self, digest: str) -> Token | None:
         """Return the token whose secret has this digest, ended or not; None when there is none."""
         with reading(self._engine) as connection:
-            row = connection.execute(select(*COLUMNS).where(tokens.c.digest == digest)).one_or_none()
+            row = connection.execute(BY_DIGEST, {"digest": digest}).one_or_none()
         return None if row is None else _token(row)
 
     def newest(self, limit: int = 100) -> Sequence[Token]:
