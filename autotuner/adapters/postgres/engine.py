@@ -7,15 +7,18 @@ a connection that was lost is replaced at the next call. No message ever shows a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from select import POLLIN, poll
+from time import monotonic
 from typing import Any
 
 import psycopg.errors
 from psycopg.types.array import ListBinaryDumper
 from sqlalchemy import Connection, Engine, create_engine, event, exc
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from autotuner.errors import InvalidInput, Unavailable
 
@@ -59,14 +62,47 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=CONNECT_SECONDS,
-        pool_pre_ping=True,
         pool_recycle=1800,
         hide_parameters=True,
         json_serializer=partial(json.dumps, allow_nan=False),
         connect_args=connection_options(),
     )
     event.listen(engine, "connect", _send_arrays_as_they_are)
+    event.listen(engine, "connect", _was_used)
+    event.listen(engine, "checkin", _was_used)
+    event.listen(engine, "checkout", partial(_answers_still, engine.dialect.do_ping))
     return engine
+
+
+RESTED_SECONDS = 5.0
+"""A connection that nobody used for so long is asked for a sign of life before it is used. Asked before each use, it
+would cost every answer a turn of the database."""
+
+
+def _answers_still(
+    ping: Callable[[Any], bool], connection: Any, record: ConnectionPoolEntry, _proxy: object
+) -> None:
+    """Let a connection be used only if it is alive. Raises InvalidatePoolError: then all are opened anew.
+
+    A server that ends a connection, as a failover does, says so: there is something to read where nothing was asked.
+    """
+    rested = monotonic() - record.info["used_at"] >= RESTED_SECONDS
+    if not rested and not _has_something_to_read(connection.pgconn.socket):
+        return
+    try:
+        ping(connection)
+    except psycopg.Error as error:
+        raise exc.InvalidatePoolError from error
+
+
+def _has_something_to_read(descriptor: int) -> bool:
+    looked = poll()
+    looked.register(descriptor, POLLIN)
+    return bool(looked.poll(0))
+
+
+def _was_used(_connection: object, record: ConnectionPoolEntry) -> None:
+    record.info["used_at"] = monotonic()
 
 
 def _send_arrays_as_they_are(connection: psycopg.Connection[Any], _record: object) -> None:
