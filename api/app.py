@@ -16,6 +16,7 @@ from starlette.types import Scope
 
 from api.context import Context, Surroundings, as_problem
 from api.description import describe
+from api.dispatch import ByRule
 from api.guard import Gate, Guard, Known
 from api.limits import Limiter
 from api.routes import (
@@ -64,6 +65,7 @@ def create(application: Application) -> FastAPI:
     app = FastAPI(
         title="autotuner", version=__version__, openapi_url=None, docs_url=None, redoc_url=None, debug=False
     )
+    app.router.routes.append(ByRule((*_routes(ROUTERS), *_routes(web.ROUTERS))))
     for router in (*ROUTERS, *web.ROUTERS):
         app.include_router(router)
     rules = RuleBook((*RULES, *PAGES))
@@ -99,10 +101,15 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def _served(routers: Iterable[APIRouter]) -> Iterator[tuple[str, str]]:
+    for route in _routes(routers):
+        yield from ((method, route.path) for method in route.methods or ())
+
+
+def _routes(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
     for router in routers:
         for route in router.routes:
             assert isinstance(route, APIRoute)
-            yield from ((method, route.path) for method in route.methods or ())
+            yield route
 
 
 def _responding(renderer: Renderer) -> Callable[[Scope, Exception, str], Response]:

@@ -86,18 +86,26 @@ class RuleBook:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules = tuple(rules)
+        self._plain: dict[str, dict[str, Rule]] = {}
         self._patterns: list[tuple[re.Pattern[str], dict[str, Rule]]] = []
         for path in dict.fromkeys(rule.path for rule in self._rules):
             methods = {rule.method: rule for rule in self._rules if rule.path == path}
-            self._patterns.append((compile_path(path)[0], methods))
+            if "{" in path:
+                self._patterns.append((compile_path(path)[0], methods))
+            else:
+                self._plain[path] = methods
 
     def rule_for(self, method: str, path: str) -> Rule:
         """Return the rule of a request. Raises NotFound, NotAllowed."""
+        methods = self._plain.get(path) or self._methods_of(path)
+        if method not in methods:
+            raise NotAllowed(tuple(sorted(methods)))
+        return methods[method]
+
+    def _methods_of(self, path: str) -> dict[str, Rule]:
         for pattern, methods in self._patterns:
             if pattern.match(path):
-                if method not in methods:
-                    raise NotAllowed(tuple(sorted(methods)))
-                return methods[method]
+                return methods
         raise NotFound("address", path)
 
     def check_complete(self, routes: Iterable[tuple[str, str]]) -> None:

@@ -8,14 +8,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from api.dependencies import App
-from api.lists import ListRoute
+from api.lists import ReadRoute, takes_long
 from api.paging import cursor_of, window
 from api.schemas.audit import AuditItem, Verification, audit_item
 from api.schemas.questions import AuditAsked
 from api.schemas.wire import Page
 from autotuner.errors import Unavailable
 
-router = APIRouter(prefix="/v1/audit", tags=["Audit"], route_class=ListRoute)
+router = APIRouter(prefix="/v1/audit", tags=["Audit"], route_class=ReadRoute)
 
 NEWEST_FIRST = "audit"
 ONE_AT_A_TIME = threading.Lock()
@@ -32,6 +32,7 @@ def list_audit(app: App, asked: Annotated[AuditAsked, Query()]) -> Page[AuditIte
 
 
 @router.get("/verification", response_model=Verification, summary="Whether the audit's hash chain is whole")
+@takes_long
 def verify(app: App) -> Verification:
     """Compute the hash chain again from the first record to the last. One verification runs at a time (503)."""
     if not ONE_AT_A_TIME.acquire(blocking=False):

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Query, Response
 
 from api.dependencies import App, Caller
 from api.description import problems
-from api.lists import ListRoute
+from api.lists import ReadRoute
 from api.paging import cursor_of, window
 from api.parameters import IfMatch, TargetName, etag, expected_mark
 from api.schemas.questions import Paged
@@ -19,7 +19,7 @@ from autotuner.errors import Outdated
 from autotuner.target_file import SloSection
 from autotuner.targets import Asked, set_budget
 
-router = APIRouter(prefix="/v1/targets/{name}/slo-budget", tags=["SLO budgets"], route_class=ListRoute)
+router = APIRouter(prefix="/v1/targets/{name}/slo-budget", tags=["SLO budgets"], route_class=ReadRoute)
 
 ETAG: dict[str, Any] = {
     "ETag": {"description": "The version, for If-Match.", "schema": {"type": "string"}, "example": '"2"'}

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Query, Response
 
 from api.dependencies import App, Caller
 from api.description import problems
-from api.lists import ListRoute
+from api.lists import ReadRoute
 from api.paging import cursor_of, window
 from api.parameters import StudyId
 from api.routes.studies import AskBody
@@ -28,7 +28,7 @@ from autotuner.domain.study import Wish
 from autotuner.operations import approve, ask
 from autotuner.promotions import proof_of, roll_back
 
-router = APIRouter(prefix="/v1", tags=["Promotions"], route_class=ListRoute)
+router = APIRouter(prefix="/v1", tags=["Promotions"], route_class=ReadRoute)
 
 
 @router.get(

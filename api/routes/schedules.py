@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Path, Query, Response
 
 from api.dependencies import App, Caller
 from api.description import problems
-from api.lists import ListRoute
+from api.lists import ReadRoute
 from api.paging import cursor_of, window
 from api.parameters import IfMatch, TargetName, etag, expected_mark
 from api.schemas.questions import NightsAsked, Paged
@@ -37,7 +37,7 @@ from autotuner.domain.calendar import Freeze, Schedule
 from autotuner.errors import NotFound
 from autotuner.scheduler import check_comes, next_start
 
-router = APIRouter(prefix="/v1", tags=["Nightly tuning"], route_class=ListRoute)
+router = APIRouter(prefix="/v1", tags=["Nightly tuning"], route_class=ReadRoute)
 
 BY_TARGET = "schedules by target"
 NIGHTS = "nights, newest first"

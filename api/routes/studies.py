@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Query, Response
 
 from api.dependencies import App, Caller
 from api.description import problems
-from api.lists import ListRoute
+from api.lists import ReadRoute
 from api.paging import cursor_of, window
 from api.parameters import IdempotencyKey, StudyId
 from api.schemas.questions import Paged, StudiesAsked
@@ -35,7 +35,7 @@ from autotuner.ports import RequestKey
 from autotuner.sections import validated
 from autotuner.target_file import StudySection, TargetFile, sections_of, slo_section_of
 
-router = APIRouter(prefix="/v1/studies", tags=["Studies"], route_class=ListRoute)
+router = APIRouter(prefix="/v1/studies", tags=["Studies"], route_class=ReadRoute)
 
 NEWEST_FIRST = "studies"
 REPLAYED: dict[str, Any] = {

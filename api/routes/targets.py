@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Query, Response
 
 from api.dependencies import App, Caller
 from api.description import problems
-from api.lists import ListRoute
+from api.lists import ReadRoute
 from api.paging import cursor_of, window
 from api.parameters import IfMatch, TargetName, etag, expected_mark
 from api.schemas.questions import TargetsAsked
@@ -31,7 +31,7 @@ from autotuner.sections import validated
 from autotuner.target_file import TargetFile, slo_section_of
 from autotuner.targets import MUST_BE_NEW, Asked, register, retire, try_connections
 
-router = APIRouter(prefix="/v1/targets", tags=["Targets"], route_class=ListRoute)
+router = APIRouter(prefix="/v1/targets", tags=["Targets"], route_class=ReadRoute)
 
 ETAG: dict[str, Any] = {
     "ETag": {"description": "Pass it in If-Match to change what was read.", "schema": {"type": "string"}}

@@ -13,15 +13,16 @@ from fastapi.responses import StreamingResponse
 
 from api.dependencies import App
 from api.description import problems
-from api.lists import ListRoute
+from api.lists import ReadRoute, drawn
 from api.paging import cursor_of, window
 from api.parameters import StudyId, TrialNumber
 from api.schemas.questions import Sorted, TrialsAsked, TrialsOf
 from api.schemas.studies import TrialAnswer, TrialItem, trial_answer, trial_item
 from api.schemas.wire import Page
+from autotuner.bootstrap import Application
 from autotuner.catalogue import Catalogue, TrialFilter, TrialSort, TrialSummary
 
-router = APIRouter(prefix="/v1", tags=["Trials"], route_class=ListRoute)
+router = APIRouter(prefix="/v1", tags=["Trials"], route_class=ReadRoute)
 
 CSV = "text/csv"
 JSON_LINES = "application/jsonl"
@@ -46,18 +47,24 @@ COLUMNS = (
 )
 """The columns of the CSV export; sets are written with spaces between their members."""
 
-CHUNK = 200
+CHUNK = 100
 """Lines that are sent at a time."""
 
 
-def _page(catalogue: Catalogue, wanted: TrialFilter, asked: Sorted) -> Page[TrialItem]:
+def trials_page(
+    catalogue: Catalogue, wanted: TrialFilter, asked: Sorted
+) -> tuple[tuple[TrialSummary, ...], str | None]:
+    """Return trials in the order asked for, and the cursor of those that follow."""
     order = asked.order()
     name = f"trials by {order.by}, {'descending' if order.descending else 'ascending'}"
     kinds = "dsi" if order.by is TrialSort.PROPOSED_AT else "fsi"
     found = catalogue.trials(wanted, order, window(name, kinds, asked))
-    return Page[TrialItem](
-        items=[trial_item(each) for each in found.items], next_cursor=cursor_of(name, found.mark)
-    )
+    return found.items, cursor_of(name, found.mark)
+
+
+def _page(catalogue: Catalogue, wanted: TrialFilter, asked: Sorted) -> Page[TrialItem]:
+    found, cursor = trials_page(catalogue, wanted, asked)
+    return Page[TrialItem](items=[trial_item(each) for each in found], next_cursor=cursor)
 
 
 @router.get("/trials", response_model=Page[TrialItem], summary="Trials of all studies")
@@ -102,7 +109,7 @@ def _streamed(media_type: str, example: str) -> dict[int | str, dict[str, Any]]:
 )
 def export_csv(app: App, asked: Annotated[TrialsOf, Query()]) -> StreamingResponse:
     """Stream every trial that the filters leave, oldest first, as CSV with a line of names first."""
-    return _stream(_csv_lines(_all(app.catalogue, asked.wanted())), CSV, "trials.csv")
+    return _stream(app, _csv_lines(_all(app.catalogue, asked.wanted())), CSV, "trials.csv")
 
 
 @router.get(
@@ -114,7 +121,7 @@ def export_csv(app: App, asked: Annotated[TrialsOf, Query()]) -> StreamingRespon
 def export_json_lines(app: App, asked: Annotated[TrialsOf, Query()]) -> StreamingResponse:
     """Stream every trial that the filters leave, oldest first, one JSON object a line, as lists show them."""
     lines = (trial_item(trial).model_dump_json() + "\n" for trial in _all(app.catalogue, asked.wanted()))
-    return _stream(lines, JSON_LINES, "trials.jsonl")
+    return _stream(app, lines, JSON_LINES, "trials.jsonl")
 
 
 def _all(catalogue: Catalogue, wanted: TrialFilter) -> Iterator[TrialSummary]:
@@ -124,13 +131,15 @@ def _all(catalogue: Catalogue, wanted: TrialFilter) -> Iterator[TrialSummary]:
     return iter(()) if first is None else chain((first,), trials)
 
 
-def _stream(lines: Iterable[str], media_type: str, file_name: str) -> StreamingResponse:
+def _stream(app: Application, lines: Iterable[str], media_type: str, file_name: str) -> StreamingResponse:
+    """Return what sends all lines. The first piece is made at once: whoever calls this is in a thread that reads."""
+    pieces = _chunks(lines)
     disposition = {"Content-Disposition": f'attachment; filename="{file_name}"'}
-    return StreamingResponse(_chunks(lines), media_type=media_type, headers=disposition)
+    return StreamingResponse(drawn(app, next(pieces), pieces), media_type=media_type, headers=disposition)
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[str]:
-    """The same text in larger pieces: a piece costs a change of threads."""
+    """The same text in larger pieces, at least one: a piece costs a change of threads."""
     pending: list[str] = []
     for line in lines:
         pending.append(line)
@@ -152,20 +161,28 @@ def _csv_lines(trials: Iterable[TrialSummary]) -> Iterator[str]:
     yield text.getvalue()
 
 
-def _cells(trial: TrialSummary) -> list[object]:
+def _cells(trial: TrialSummary) -> tuple[object, ...]:
+    """A trial's cells, in the order of `COLUMNS`."""
     configuration = trial.configuration
-    said: dict[str, object] = {
-        **vars(trial),
-        "replicas": " ".join(trial.replicas),
-        "max_queue_delay_microseconds": configuration.max_queue_delay_microseconds,
-        "preferred_batch_size": " ".join(map(str, configuration.preferred_batch_size)),
-        "instance_count": configuration.instance_count,
-        "max_batch_size": configuration.max_batch_size,
-        "reason": _no_formula(trial.reason),
-        "proposed_at": trial.proposed_at.isoformat(),
-        "ended_at": None if trial.ended_at is None else trial.ended_at.isoformat(),
-    }
-    return [said[name] for name in COLUMNS]
+    return (
+        trial.study,
+        trial.target,
+        trial.number,
+        trial.kind,
+        trial.state,
+        " ".join(trial.replicas),
+        configuration.max_queue_delay_microseconds,
+        " ".join(map(str, configuration.preferred_batch_size)),
+        configuration.instance_count,
+        configuration.max_batch_size,
+        trial.verdict,
+        trial.limited_by,
+        _no_formula(trial.reason),
+        trial.capacity_per_second,
+        trial.harm_requests,
+        trial.proposed_at.isoformat(),
+        None if trial.ended_at is None else trial.ended_at.isoformat(),
+    )
 
 
 def _no_formula(text: str) -> str:

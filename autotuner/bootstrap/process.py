@@ -81,6 +81,10 @@ COLLECTED_AFTER = (100_000, 20, 50)
 """How many more objects were made than given back before the youngest are looked at; after how many such looks the
 older ones are."""
 
+READERS = 4
+"""Threads in which the API answers what only reads the database: a few keep two processors busy, and more of them would
+wait for the interpreter, and let long pages delay short ones."""
+
 PROPOSALS = 2
 """Proposals computed at the same time: they use processors, and ticks need some too."""
 
@@ -196,6 +200,11 @@ class Application:
 
         return Instruments()
 
+    @functools.cached_property
+    def readers(self) -> Executor:
+        """The threads in which the API answers what only reads the database, in the order it is asked."""
+        return _threads("answers", READERS)
+
     @contextmanager
     def metrics_served(self) -> Iterator[None]:
         """Serve this process's metrics inside the block, if a port is set for them. Raises Unavailable."""
@@ -227,6 +236,8 @@ class Application:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.pools.shutdown()
+        if "readers" in vars(self):
+            self.readers.shutdown(wait=False, cancel_futures=True)
         if self.ticks is not None:
             self.ticks.shutdown(wait=False, cancel_futures=True)
         self.close()

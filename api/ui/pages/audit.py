@@ -5,13 +5,14 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from api.dependencies import App
+from api.lists import ReadRoute, takes_long
 from api.routes.audit import list_audit, verify
 from api.schemas.questions import AuditAsked
 from api.ui.forms import question
 from api.ui.rendering import renderer_of
 from autotuner.bookkeeping.audit import AuditAction
 
-router = APIRouter(prefix="/ui/audit", include_in_schema=False)
+router = APIRouter(prefix="/ui/audit", include_in_schema=False, route_class=ReadRoute)
 
 
 @router.get("")
@@ -30,6 +31,7 @@ def show_audit(app: App, request: Request) -> Response:
 
 
 @router.get("/verification")
+@takes_long
 def show_verification(app: App, request: Request) -> Response:
     """Compute the hash chain again and show what came of it."""
     return renderer_of(request).page(request.scope, "verification.html.j2", found=verify(app))

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
 from api.dependencies import App, Caller
+from api.lists import ReadRoute
 from api.parameters import TargetName, etag
 from api.routes.budgets import change_budget, list_versions
 from api.schemas.questions import Paged
@@ -19,7 +20,7 @@ from autotuner.bootstrap import Application
 from autotuner.errors import InvalidInput
 from autotuner.target_file import SloSection, slo_section_of
 
-router = APIRouter(prefix="/ui/targets/{name}/slo-budget", include_in_schema=False)
+router = APIRouter(prefix="/ui/targets/{name}/slo-budget", include_in_schema=False, route_class=ReadRoute)
 
 FIELDS = ("p99_ms", "error_ratio", "max_canary_share", "harm_budget_requests", "reason")
 

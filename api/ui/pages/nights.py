@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Request, Response
 from starlette.responses import RedirectResponse
 
 from api.dependencies import App, Caller
+from api.lists import ReadRoute
 from api.parameters import TargetName
 from api.routes.schedules import (
     add_freeze,
@@ -34,7 +35,7 @@ from autotuner.bootstrap import Application
 from autotuner.domain.calendar import zone
 from autotuner.errors import InvalidInput
 
-router = APIRouter(prefix="/ui", include_in_schema=False)
+router = APIRouter(prefix="/ui", include_in_schema=False, route_class=ReadRoute)
 
 FIELDS = ("cron", "time_zone", "window", "jitter", "blackout_dates", "paused", "reason")
 SUGGESTED = {

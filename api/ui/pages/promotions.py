@@ -5,13 +5,14 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from api.dependencies import App
+from api.lists import ReadRoute
 from api.parameters import StudyId
 from api.routes.promotions import list_ledger, list_promotions, read_certificate
 from api.schemas.questions import LedgerAsked, PromotionsAsked
 from api.ui.forms import question
 from api.ui.rendering import renderer_of
 
-router = APIRouter(prefix="/ui", include_in_schema=False)
+router = APIRouter(prefix="/ui", include_in_schema=False, route_class=ReadRoute)
 
 
 @router.get("/promotions")

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from api.dependencies import App
+from api.lists import ReadRoute
 from api.paging import cursor_of, window
 from api.parameters import StudyId
 from api.routes.studies import NEWEST_FIRST
@@ -19,7 +20,7 @@ from autotuner.domain.judgement import Verdict
 from autotuner.domain.study import Outcome, Phase
 from autotuner.report.svg import icon
 
-router = APIRouter(prefix="/ui/studies", include_in_schema=False)
+router = APIRouter(prefix="/ui/studies", include_in_schema=False, route_class=ReadRoute)
 
 LISTED = 50
 """Trials that are listed of a study too large to be drawn."""

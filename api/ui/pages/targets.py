@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
 from api.dependencies import App, Caller
+from api.lists import ReadRoute, takes_long
 from api.paging import cursor_of, window
 from api.parameters import TargetName
 from api.routes.diagnosis import brief_diagnosis
@@ -26,7 +27,7 @@ from autotuner.errors import InvalidInput
 from autotuner.operations import start_once
 from autotuner.ports import RequestKey
 
-router = APIRouter(prefix="/ui/targets", include_in_schema=False)
+router = APIRouter(prefix="/ui/targets", include_in_schema=False, route_class=ReadRoute)
 
 ON_A_PAGE = 20
 """Targets on a page: each is looked up in the studies, trials and schedules."""
@@ -80,6 +81,7 @@ def check_target(app: App, request: Request, name: TargetName, _form: Form) -> R
 
 
 @router.get("/{name}/diagnosis")
+@takes_long
 def show_diagnosis(app: App, request: Request, name: TargetName) -> Response:
     """Look at servers and gateway for some seconds, change nothing, and say what is the matter."""
     found = brief_diagnosis(app, name, LOOK_SECONDS)

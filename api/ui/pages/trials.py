@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request, Response
 
 from api.dependencies import App
+from api.lists import ReadRoute
 from api.parameters import StudyId, TrialNumber
-from api.routes.trials import list_trials
+from api.routes.trials import trials_page
 from api.schemas.questions import TrialsAsked
 from api.schemas.studies import SourceAnswer, trial_answer
 from api.ui.forms import question
@@ -19,7 +20,7 @@ from autotuner.domain.study import Study, TrialKind
 from autotuner.report import tables
 from autotuner.report.hindsight import predicted
 
-router = APIRouter(prefix="/ui", include_in_schema=False)
+router = APIRouter(prefix="/ui", include_in_schema=False, route_class=ReadRoute)
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,12 @@ class TrialView:
 def show_trials(app: App, request: Request) -> Response:
     """List trials of all studies, newest first unless asked otherwise."""
     asked = question(TrialsAsked, request.scope)
-    found = list_trials(app, asked)
+    found, cursor = trials_page(app.catalogue, asked.wanted(), asked)
     return renderer_of(request).page(
         request.scope,
         "trials.html.j2",
-        trials=found.items,
-        cursor=found.next_cursor,
+        trials=found,
+        cursor=cursor,
         asked=asked,
         verdicts=list(Verdict),
         kinds=list(TrialKind),

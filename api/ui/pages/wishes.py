@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Request, Response
 from starlette.responses import RedirectResponse
 
 from api.dependencies import App, Caller
+from api.lists import ReadRoute
 from api.parameters import StudyId
 from api.routes.promotions import approve_promotion, reject_promotion
 from api.routes.studies import cancel, pause, resume
@@ -22,7 +23,7 @@ from autotuner.errors import NotFound
 from autotuner.promotions import roll_back
 from autotuner.report.tables import comparison
 
-router = APIRouter(prefix="/ui/studies/{study_id}", include_in_schema=False)
+router = APIRouter(prefix="/ui/studies/{study_id}", include_in_schema=False, route_class=ReadRoute)
 
 
 @dataclass(frozen=True)
