@@ -86,8 +86,26 @@ def next_start(schedule: Schedule, now: datetime) -> datetime | None:
     """Return when the next night starts, its jitter included; None while it is paused or never comes."""
     if schedule.paused:
         return None
-    night = next(firings(schedule, now, now + AHEAD), None)
+    night = _next_night(schedule, now)
     return None if night is None else night.starts_at(schedule)
+
+
+_COMING: dict[Schedule, tuple[datetime, Night]] = {}
+"""The next night of a schedule, with an instant it was found at: it is the next one from then until it is due."""
+
+MOST_COMING = 1_000
+
+
+def _next_night(schedule: Schedule, now: datetime) -> Night | None:
+    known = _COMING.get(schedule)
+    if known is not None and known[0] <= now < known[1].due_at:
+        return known[1]
+    night = next(firings(schedule, now, now + AHEAD), None)
+    if night is not None:
+        if len(_COMING) >= MOST_COMING:
+            _COMING.clear()
+        _COMING[schedule] = (now, night)
+    return night
 
 
 class Alarm(Protocol):

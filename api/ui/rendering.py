@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -38,6 +39,11 @@ HEADERS = {
 }
 
 
+MOST_REMEMBERED = 10_000
+"""Instants and configurations whose words are remembered: a list shows the same ones again and again."""
+
+
+@lru_cache(MOST_REMEMBERED)
 def moment(at: datetime | None) -> Markup | str:
     """Return an instant in UTC, to the minute, as people and programs read it."""
     if at is None:
@@ -55,7 +61,10 @@ def described(configuration: Configuration | ConfigurationAnswer | None) -> str:
     if isinstance(configuration, ConfigurationAnswer):
         said = configuration.model_dump()
         configuration = Configuration(**{**said, "preferred_batch_size": tuple(said["preferred_batch_size"])})
-    return configuration.describe()
+    return _words(configuration)
+
+
+_words = lru_cache(MOST_REMEMBERED)(Configuration.describe)
 
 
 def sentence(text: str) -> str:

@@ -1,7 +1,7 @@
 """The few SVG shapes and scales that the report's charts are drawn with.
 
 Colours are classes, never values: the page's style sheet gives them one value in light and one in dark. Markup is
-made by `Markup.format` alone, which escapes whatever is put into it.
+made by `Markup`'s `%` alone, which escapes whatever is put into it, in a third of the time of its `format`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from markupsafe import Markup
 from autotuner.domain.judgement import Verdict
 
 SHAPES: dict[Verdict, Markup] = {
-    Verdict.ACCEPT: Markup('<circle class="{}" cx="{x:.1f}" cy="{y:.1f}" r="{r:.1f}"/>'),
+    Verdict.ACCEPT: Markup('<circle class="%(css)s" cx="%(x).1f" cy="%(y).1f" r="%(r).1f"/>'),
     Verdict.REJECT: Markup(
-        '<path class="{}" d="M{left:.1f} {top:.1f} L{right:.1f} {bottom:.1f} M{right:.1f} {top:.1f} '
-        'L{left:.1f} {bottom:.1f}"/>'
+        '<path class="%(css)s" d="M%(left).1f %(top).1f L%(right).1f %(bottom).1f M%(right).1f %(top).1f '
+        'L%(left).1f %(bottom).1f"/>'
     ),
     Verdict.INCONCLUSIVE: Markup(
-        '<path class="{}" d="M{x:.1f} {top:.1f} L{right:.1f} {bottom:.1f} L{left:.1f} {bottom:.1f} Z"/>'
+        '<path class="%(css)s" d="M%(x).1f %(top).1f L%(right).1f %(bottom).1f L%(left).1f %(bottom).1f Z"/>'
     ),
-    Verdict.VOID: Markup('<rect class="{}" x="{left:.1f}" y="{top:.1f}" width="{d:.1f}" height="{d:.1f}"/>'),
+    Verdict.VOID: Markup(
+        '<rect class="%(css)s" x="%(left).1f" y="%(top).1f" width="%(d).1f" height="%(d).1f"/>'
+    ),
 }
 """A shape for each verdict, so that none depends on its colour: disc, cross, triangle, hollow square."""
 
@@ -31,12 +33,19 @@ SHAPES: dict[Verdict, Markup] = {
 def mark(verdict: Verdict, x: float, y: float, radius: float) -> Markup:
     """Return the shape of a verdict around the point (x, y)."""
     box = {"left": x - radius, "right": x + radius, "top": y - radius, "bottom": y + radius}
-    return SHAPES[verdict].format(f"mark mark-{verdict}", x=x, y=y, r=radius, d=2 * radius, **box)
+    return SHAPES[verdict] % {
+        **box,
+        "css": f"mark mark-{verdict}",
+        "x": x,
+        "y": y,
+        "r": radius,
+        "d": 2 * radius,
+    }
 
 
 def icon(verdict: Verdict) -> Markup:
     """Return the shape of a verdict as a small picture beside its name."""
-    return Markup('<svg class="icon" viewBox="0 0 16 16" aria-hidden="true">{}</svg>').format(
+    return Markup('<svg class="icon" viewBox="0 0 16 16" aria-hidden="true">%s</svg>') % (
         mark(verdict, 8.0, 8.0, 5.0)
     )
 
@@ -51,61 +60,70 @@ def text(
     """Return words at a place; anchor is `start`, `middle` or `end`; squeezed where they might exceed `at_most`."""
     squeeze = Markup("")
     if len(words) * WIDEST_LETTER > at_most:
-        squeeze = Markup(' textLength="{:.0f}" lengthAdjust="spacingAndGlyphs"').format(at_most)
-    return Markup('<text x="{:.1f}" y="{:.1f}" class="{}" text-anchor="{}"{}>{}</text>').format(
-        x, y, css, anchor, squeeze, words
+        squeeze = Markup(' textLength="%.0f" lengthAdjust="spacingAndGlyphs"') % at_most
+    return Markup('<text x="%.1f" y="%.1f" class="%s" text-anchor="%s"%s>%s</text>') % (
+        x,
+        y,
+        css,
+        anchor,
+        squeeze,
+        words,
     )
 
 
 def line(x1: float, y1: float, x2: float, y2: float, css: str) -> Markup:
     """Return a straight line."""
-    return Markup('<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" class="{}"/>').format(
-        x1, y1, x2, y2, css
-    )
+    return Markup('<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" class="%s"/>') % (x1, y1, x2, y2, css)
 
 
 def rectangle(x: float, y: float, width: float, height: float, css: str) -> Markup:
     """Return a filled rectangle; a negative extent is drawn as none."""
-    return Markup('<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" class="{}"/>').format(
-        x, y, max(0.0, width), max(0.0, height), css
+    return Markup('<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" class="%s"/>') % (
+        x,
+        y,
+        max(0.0, width),
+        max(0.0, height),
+        css,
     )
 
 
 def polyline(points: Iterable[tuple[float, float]], css: str) -> Markup:
     """Return a line through `points` in pixels."""
-    return Markup('<polyline points="{}" class="{}"/>').format(
-        " ".join(f"{x:.1f},{y:.1f}" for x, y in points), css
+    return Markup('<polyline points="%s" class="%s"/>') % (
+        " ".join(f"{x:.1f},{y:.1f}" for x, y in points),
+        css,
     )
 
 
 def polygon(points: Iterable[tuple[float, float]], css: str) -> Markup:
     """Return the area within `points` in pixels."""
-    return Markup('<polygon points="{}" class="{}"/>').format(
-        " ".join(f"{x:.1f},{y:.1f}" for x, y in points), css
+    return Markup('<polygon points="%s" class="%s"/>') % (
+        " ".join(f"{x:.1f},{y:.1f}" for x, y in points),
+        css,
     )
 
 
 def circle(x: float, y: float, radius: float, css: str) -> Markup:
     """Return a circle around the point (x, y)."""
-    return Markup('<circle cx="{:.1f}" cy="{:.1f}" r="{:.1f}" class="{}"/>').format(x, y, radius, css)
+    return Markup('<circle cx="%.1f" cy="%.1f" r="%.1f" class="%s"/>') % (x, y, radius, css)
 
 
 def titled(title: str, content: Markup) -> Markup:
     """Return `content` as a group whose title a pointer shows."""
-    return Markup("<g><title>{}</title>{}</g>").format(title, content)
+    return Markup("<g><title>%s</title>%s</g>") % (title, content)
 
 
 def link(address: str, name: str, content: Markup) -> Markup:
     """Return `content` as a link that a keyboard reaches; name: what it opens."""
-    return Markup('<a class="point" href="{}" aria-label="{}">{}</a>').format(address, name, content)
+    return Markup('<a class="point" href="%s" aria-label="%s">%s</a>') % (address, name, content)
 
 
 def document(name: str, width: float, height: float, title: str, description: str, body: Markup) -> Markup:
     """Return a whole picture with an accessible name and description; `name` is unique on the page."""
     return Markup(
-        '<svg class="chart" viewBox="0 0 {:.0f} {:.0f}" role="img" aria-labelledby="{}-t" aria-describedby="{}-d">'
-        '<title id="{}-t">{}</title><desc id="{}-d">{}</desc>{}</svg>'
-    ).format(width, height, name, name, name, title, name, description, body)
+        '<svg class="chart" viewBox="0 0 %.0f %.0f" role="img" aria-labelledby="%s-t" aria-describedby="%s-d">'
+        '<title id="%s-t">%s</title><desc id="%s-d">%s</desc>%s</svg>'
+    ) % (width, height, name, name, name, title, name, description, body)
 
 
 def with_links(picture: Markup) -> Markup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 from markupsafe import Markup
 
@@ -47,6 +48,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
 
 
+@cache
 def badge(verdict: Verdict | None, state: TrialState | None = None) -> Markup:
     """Return a verdict as a shape and its name; what is not judged yet has only a state."""
     if verdict is None:
