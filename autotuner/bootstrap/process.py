@@ -81,9 +81,9 @@ COLLECTED_AFTER = (100_000, 20, 50)
 """How many more objects were made than given back before the youngest are looked at; after how many such looks the
 older ones are."""
 
-READERS = 4
-"""Threads in which the API answers what only reads the database: a few keep two processors busy, and more of them would
-wait for the interpreter, and let long pages delay short ones."""
+READERS = 2
+"""Threads in which the API answers what only reads the database: while one waits for it, the other computes. Each more
+would wait for the interpreter after every statement, and long pages would delay short ones."""
 
 PROPOSALS = 2
 """Proposals computed at the same time: they use processors, and ticks need some too."""

@@ -28,9 +28,7 @@ FIELDS = ("p99_ms", "error_ratio", "max_canary_share", "harm_budget_requests", "
 @router.get("")
 def show_budget(app: App, request: Request, name: TargetName) -> Response:
     """Show every version, newest first, and a form filled with the one in force."""
-    slo = app.registry.registration(name).slo
-    written = {field: f"{value:.12g}" for field, value in slo_section_of(slo).items()}
-    return _shown(app, request, name, {**written, "version": str(slo.version)})
+    return _shown(app, request, name)
 
 
 @router.post("")
@@ -48,14 +46,19 @@ def _shown(
     app: Application,
     request: Request,
     name: str,
-    written: Mapping[str, str],
+    written: Mapping[str, str] | None = None,
     problems: Mapping[str, str] | None = None,
     status: int = 200,
 ) -> Response:
+    """Show the form as it was written, or else filled with the budget in force."""
+    slo = app.registry.registration(name).slo
+    if written is None:
+        in_force = {field: f"{value:.12g}" for field, value in slo_section_of(slo).items()}
+        written = {**in_force, "version": str(slo.version)}
     page = list_versions(app, name, question(Paged, request.scope))
     given: dict[str, Any] = {
         "name": name,
-        "slo": app.registry.registration(name).slo,
+        "slo": slo,
         "versions": page.items,
         "cursor": page.next_cursor,
         "written": {field: written.get(field, "") for field in (*FIELDS, "version")},

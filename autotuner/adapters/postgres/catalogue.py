@@ -30,12 +30,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from autotuner.adapters.postgres.engine import reading
-from autotuner.adapters.postgres.registry import REGISTERED, budget_of, registration_of
+from autotuner.adapters.postgres.registry import IN_FORCE, WHOLE, budget_of, registration_of
 from autotuner.adapters.postgres.tables import (
     audit,
     journal,
     ledger,
-    slo_budgets,
     studies,
     targets,
     trials,
@@ -63,7 +62,6 @@ from autotuner.domain.benefit import Benefit
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.registration import Registration
-from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Outcome, StudyPlan, Trial, TrialKind, TrialState, Wish
 from autotuner.errors import NotFound
 from autotuner.ports import AuditRecord, StudySummary
@@ -149,15 +147,14 @@ class PostgresCatalogue:
 
     def targets(self, window: Window, *, retired: bool | None = None) -> Page[Registration]:
         """Return targets by name; see `catalogue.Catalogue`."""
-        chosen = select(*REGISTERED).order_by(targets.c.name)
+        chosen = WHOLE.order_by(targets.c.name)
         if retired is not None:
             chosen = chosen.where(
                 targets.c.retired_at.is_not(None) if retired else targets.c.retired_at.is_(None)
             )
         with reading(self._engine) as connection:
             rows, mark = _rows(connection, chosen, (targets.c.name,), window)
-            found = _budgets_in_force(connection, [row.name for row in rows])
-        return Page(tuple(registration_of(row, found[row.name]) for row in rows), mark)
+        return Page(tuple(registration_of(row, budget_of(row, IN_FORCE)) for row in rows), mark)
 
     def studies(self, wanted: StudyFilter, window: Window) -> Page[StudySummary]:
         """Return studies, newest first."""
@@ -324,24 +321,13 @@ def _newest_studies() -> Select[Any]:
     return chosen.order_by(of_target.c.created_at.desc(), of_target.c.ordinal.desc())
 
 
-def _in_force() -> Select[Any]:
-    """The newest budget of each target."""
-    each, c = slo_budgets.alias(), slo_budgets.c
-    newest = select(func.max(each.c.version)).where(each.c.target == c.target).scalar_subquery()
-    return select(slo_budgets).where(_among(c.target, "names"), c.version == newest)
-
-
 def _among(known: ColumnElement[str], name: str) -> ColumnElement[bool]:
     return known == func.any(bindparam(name, type_=ARRAY(Text)))
 
 
-NEWEST_STUDIES, IN_FORCE = _newest_studies(), _in_force()
+NEWEST_STUDIES = _newest_studies()
 TELLING = select(*LISTED).where(_among(trials.c.study_id, "studies"), _TELLS_PRODUCTION)
 """Statements that are the same but for their values are made once: to make one costs as much as to run it."""
-
-
-def _budgets_in_force(connection: Connection, names: Sequence[str]) -> dict[str, SloBudget]:
-    return {row.target: budget_of(row) for row in connection.execute(IN_FORCE, {"names": list(names)}).all()}
 
 
 def _rows(

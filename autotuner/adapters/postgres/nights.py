@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from autotuner.adapters.postgres.audit_log import add_lines
 from autotuner.adapters.postgres.engine import reading, transaction
 from autotuner.adapters.postgres.outbox import add_notices
-from autotuner.adapters.postgres.standing import dates, freeze_of, read_line, read_standing
+from autotuner.adapters.postgres.standing import dates, freeze_of, lock_line, read_standing
 from autotuner.adapters.postgres.store import add_study, refused_studies
 from autotuner.adapters.postgres.tables import freezes, line, nights, schedules, studies
 from autotuner.bookkeeping.nightly import (
@@ -80,13 +80,13 @@ class PostgresNights:
     def stop_line(self, said: Said) -> Line:
         """Stop the line. Raises InvalidInput without a reason."""
         with transaction(self._engine) as connection:
-            before = read_line(connection, lock=True)
+            before = lock_line(connection)
             return _set_line(connection, before, stopped_line(before, said), said)
 
     def release_line(self, said: Said) -> Line:
         """Let the line run again."""
         with transaction(self._engine) as connection:
-            return _set_line(connection, read_line(connection, lock=True), Line(), said)
+            return _set_line(connection, lock_line(connection), Line(), said)
 
     def add_freeze(self, freeze: Freeze, said: Said) -> Freeze:
         """Record a freeze and return it with its number. Raises NotFound for an unknown target."""

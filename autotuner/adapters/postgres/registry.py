@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Text, bindparam, cast, select, update
+from sqlalchemy import Connection, Engine, Row, Text, bindparam, cast, select, true, update
 from sqlalchemy.dialects.postgresql import insert
 
 from autotuner.adapters.postgres.audit_log import add_lines
@@ -92,8 +92,23 @@ REGISTERED = (
 )
 """What is read of a target: its records as text, by which `_read` knows them."""
 
-FOUND = select(*REGISTERED).where(targets.c.name == bindparam("name"))
-LOCKED = FOUND.with_for_update(key_share=True)
+_newest = (
+    select(slo_budgets)
+    .where(slo_budgets.c.target == targets.c.name)
+    .order_by(slo_budgets.c.version.desc())
+    .limit(1)
+    .lateral("in_force")
+)
+IN_FORCE = "slo_"
+"""How the columns of the budget in force are told from the target's."""
+
+WHOLE = select(*REGISTERED, *(each.label(IN_FORCE + each.name) for each in _newest.c)).select_from(
+    targets.join(_newest, true())
+)
+"""Targets with their budgets in force, in one statement."""
+
+FOUND = WHOLE.where(targets.c.name == bindparam("name"))
+LOCKED = select(*REGISTERED).where(targets.c.name == bindparam("name")).with_for_update(key_share=True)
 NEWEST_BUDGET = (
     select(slo_budgets)
     .where(slo_budgets.c.target == bindparam("target"))
@@ -131,18 +146,21 @@ def _read(
     return target, made, mark_of(target, made, retired_at)
 
 
-def budget_of(row: Row[Any]) -> SloBudget:
-    """Return a row of `slo_budgets` as a value."""
-    return SloBudget(
-        p99_ceiling_seconds=row.p99_ceiling_seconds,
-        error_ratio_ceiling=row.error_ratio_ceiling,
-        max_canary_share=row.max_canary_share,
-        harm_budget_requests=row.harm_budget_requests,
-        version=row.version,
-        actor=row.actor,
-        reason=row.reason,
-        created_at=row.created_at,
-    )
+BUDGET = (
+    "p99_ceiling_seconds",
+    "error_ratio_ceiling",
+    "max_canary_share",
+    "harm_budget_requests",
+    "version",
+    "actor",
+    "reason",
+    "created_at",
+)
+
+
+def budget_of(row: Row[Any], prefix: str = "") -> SloBudget:
+    """Return a row of `slo_budgets` as a value. prefix: how its columns' names begin."""
+    return SloBudget(**{name: getattr(row, prefix + name) for name in BUDGET})
 
 
 def _known(connection: Connection, name: str, *, lock: bool = False) -> Registration:
@@ -156,6 +174,9 @@ def _found(connection: Connection, name: str, *, lock: bool = False) -> Registra
     row = connection.execute(LOCKED if lock else FOUND, {"name": name}).one_or_none()
     if row is None:
         return None
+    if not lock:
+        return registration_of(row, budget_of(row, IN_FORCE))
+    # Only once the target is locked: while that was waited for, there may have come another one.
     return registration_of(row, budget_of(connection.execute(NEWEST_BUDGET, {"target": name}).one()))
 
 
