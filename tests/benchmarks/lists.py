@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -38,8 +38,8 @@ from tests.history import RICH, record_history
 
 STUDIES, TRIALS_EACH = 2_000, 500
 CLIENTS = 20
-PROCESSES = 2
-"""Of the service: one process uses one processor."""
+PROCESSES = (1, 2)
+"""Of the service, one run each: a process uses one processor."""
 
 ROUNDS = 10
 """How often each client asks each question."""
@@ -254,10 +254,12 @@ def rows() -> Iterator[Row]:
     yield from _measured_on((STUDIES, TRIALS_EACH), ROUNDS, PROCESSES)
 
 
-def _measured_on(size: tuple[int, int], rounds: int, processes: int) -> Iterator[Row]:
+def _measured_on(size: tuple[int, int], rounds: int, counts: Iterable[int]) -> Iterator[Row]:
     with a_database() as url:
         record_history(open_engine(url), *size)
-        yield from _rows(measured(url, rounds, processes))
+        for processes in counts:
+            yield Row("processes of the service", "", str(processes), None)
+            yield from _rows(measured(url, rounds, processes))
 
 
 def main(arguments: list[str] | None = None) -> Any:
@@ -267,7 +269,7 @@ def main(arguments: list[str] | None = None) -> Any:
     parser.add_argument("--trials", type=int, default=TRIALS_EACH)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument(
-        "--processes", type=int, default=PROCESSES, help="of the service; default: %(default)s"
+        "--processes", type=int, nargs="+", default=PROCESSES, help="of the service, a run each"
     )
     asked = parser.parse_args(arguments)
     for row in _measured_on((asked.studies, asked.trials), asked.rounds, asked.processes):
