@@ -46,7 +46,7 @@ BRISK = Pace(
     flush_interval=FLUSH,
     step_minimum=timedelta(seconds=3),
     production_window=timedelta(seconds=10),
-    step_limit=timedelta(seconds=20),
+    step_limit=timedelta(seconds=30),
     no_data_limit=timedelta(seconds=4),
     load_limit=timedelta(seconds=20),
     stage_limit=timedelta(seconds=45),
@@ -54,7 +54,10 @@ BRISK = Pace(
     study_limit=timedelta(minutes=15),
     restore_limit=timedelta(seconds=60),
 )
-"""A rehearsal's pace: what takes a study a night of thin traffic is shown within minutes."""
+"""A rehearsal's pace: what takes a study a night of thin traffic is shown within minutes.
+
+A level is decided within 5 to 10 s where the machine is quiet; the limit leaves room for the bursts of a busy one.
+"""
 
 BRISK_DISPERSION = 3.0
 """Limit on the dispersion factor in a rehearsal; a real study has none and looks longer instead."""
