@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -24,6 +24,7 @@ from autotuner.domain.calendar import Standing
 from autotuner.domain.configuration import ModelConfig, fingerprint, with_configuration
 from autotuner.domain.lifecycle import absorb, next_step
 from autotuner.domain.observation import WORKLOAD, ActionResult, Decision, Observation
+from autotuner.domain.provenance import Provenance
 from autotuner.domain.routing import unwatched_weights
 from autotuner.domain.study import (
     Action,
@@ -293,6 +294,7 @@ class Controller:
             fingerprints={name: self._print(study.id, name, config) for name, config in configs.items()},
             configs=_texts(configs) if study.phase is Phase.CREATED else {},
             faults=faults,
+            provenances=_provenances(world, configs) if study.phase is Phase.CREATED else None,
         )
 
     def _begun(self, world: World, read: Callable[..., T], *arguments: object) -> Callable[[], T]:
@@ -419,6 +421,17 @@ def _read_config(world: World, replica: str) -> ModelConfig:
     if not world.serving.is_ready(replica):
         raise Unavailable(f"triton {replica}", "the server or the model is not ready")
     return world.serving.model_config(replica)
+
+
+def _provenances(world: World, replicas: Iterable[str]) -> dict[str, Provenance]:
+    """What each replica runs; one that does not tell is left out, and is no fault."""
+    found = {}
+    for name in replicas:
+        try:
+            found[name] = world.serving.provenance(name)
+        except AutotunerError as error:
+            log.debug("provenance_unread", extra={"replica": name, "reason": str(error)})
+    return found
 
 
 def _objection(canary: Canary) -> dict[str, str]:

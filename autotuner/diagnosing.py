@@ -12,6 +12,7 @@ from autotuner.domain.findings.prediction import Wish
 from autotuner.domain.findings.reading import Look
 from autotuner.domain.findings.scene import Scene
 from autotuner.domain.findings.window import gather
+from autotuner.domain.provenance import Provenance
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput, Refused, Unavailable
 from autotuner.ports import Clock, Observer
@@ -105,6 +106,15 @@ def diagnose(observer: Observer, clock: Clock, wait: Wait, asked: Asked) -> Diag
         raise Unavailable("triton", "no server could be read at the beginning and at the end of the window")
     scene = Scene(asked.ceiling_seconds, window, facts)
     return diagnosis(scene, looks[-1].at, LOOK_INTERVAL, asked.wish)
+
+
+def runs(found: Diagnosis) -> dict[str, Provenance]:
+    """Return what each server that was looked at runs, as far as it told."""
+    facts = found.scene.facts
+    return {
+        name: Provenance(facts.model_versions.get(name, ()), facts.versions.get(name, ""))
+        for name in {**facts.versions, **facts.model_versions}
+    }
 
 
 def looked(observer: Observer, clock: Clock, wait: Wait, length: timedelta) -> list[Look]:

@@ -37,6 +37,7 @@ def diagnosis_object(found: Diagnosis) -> dict[str, Any]:
         "replicas": {
             name: {
                 "triton": scene.facts.versions.get(name) or None,
+                "model_versions": list(scene.facts.model_versions.get(name, ())),
                 "requests": one.work.requests,
                 "reloads": one.reloads,
             }

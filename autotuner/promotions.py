@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from autotuner.catalogue import MOST, Catalogue, LedgerLine, Window
-from autotuner.domain.certificate import Certificate, certificate, lapsed
+from autotuner.catalogue import MOST, Catalogue, LedgerLine, Span, StudyFilter, Window
+from autotuner.domain.certificate import Certificate, Found, certificate, contradicted, lapsed
 from autotuner.domain.configuration import fingerprint
 from autotuner.domain.observation import Observation
+from autotuner.domain.provenance import Provenance
 from autotuner.domain.reversal import foreign_to, reversal_of
 from autotuner.domain.study import Outcome, Phase, Study, Wish
 from autotuner.domain.target import Target
@@ -19,6 +20,10 @@ from autotuner.telemetry.traces import course_of_study, operation, span
 
 UNDER_WAY = (Phase.PROMOTION, Phase.WATCH)
 """Phases in which a study has put its winner into production and has not ended."""
+
+
+MOST_UNREAD = 5
+"""So many studies are asked at most what production ran."""
 
 
 @dataclass(frozen=True)
@@ -160,4 +165,30 @@ def proof_of(desk: Desk, study_id: str) -> Proof:
     back, _ = _attempts(desk.store, promotion.id)
     done = back.id if back is not None and back.outcome is Outcome.ROLLED_BACK else None
     followed = followed_by(desk.catalogue, promotion)
-    return Proof(given, lapsed(given, now.slo, now.target, done, followed))
+    return Proof(given, lapsed(given, now.slo, now.target, done, followed, _found_since(desk, given)))
+
+
+def certified(desk: Desk, target: str, looked_at: Mapping[str, Provenance]) -> Proof | None:
+    """Return the newest promotion's certificate against what replicas run now; None where none stands.
+
+    looked_at: what was just read, by replica.
+    """
+    for line in _newest_first(desk.catalogue, target):
+        if line.rolled_back_by is not None:
+            continue
+        proof = proof_of(desk, line.study_id)
+        return proof if proof.lapsed else replace(proof, lapsed=contradicted(proof.certificate, looked_at))
+    return None
+
+
+def _found_since(desk: Desk, given: Certificate) -> Found | None:
+    """Return what the newest study that has read production since found there; None without one.
+
+    A study that was refused before it could read anything says nothing; after so many of them nobody is asked further.
+    """
+    later = StudyFilter(given.target, created=Span(since=given.given_at))
+    for summary in desk.catalogue.studies(later, Window(MOST_UNREAD)).items:
+        study = desk.store.study(summary.id)
+        if study.incumbent is not None and study.plan.reverses is None:
+            return Found(study.id, study.incumbent.provenance)
+    return None

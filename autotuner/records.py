@@ -67,10 +67,17 @@ def _converter() -> Converter:
 def _add_what_came_later(made: Converter) -> None:
     """Leave out what records did not have at first where it says nothing, so that they stay what they were."""
     silent = override(omit_if_default=True)
-    for kind in (GatewayCounters, ServerCounters):
-        made.register_unstructure_hook(kind, make_dict_unstructure_fn(kind, made, counted_by=silent))
-    made.register_unstructure_hook(Increment, make_dict_unstructure_fn(Increment, made, arrived=silent))
-    made.register_unstructure_hook(Step, make_dict_unstructure_fn(Step, made, batches=silent, arrived=silent))
+    later: Mapping[type, tuple[str, ...]] = {
+        GatewayCounters: ("counted_by",),
+        ServerCounters: ("counted_by", "model_versions"),
+        Increment: ("arrived",),
+        Step: ("batches", "arrived", "model_versions"),
+        Incumbent: ("provenance",),
+        Observation: ("provenances",),
+    }
+    for kind, names in later.items():
+        unless_said: dict[str, Any] = dict.fromkeys(names, silent)
+        made.register_unstructure_hook(kind, make_dict_unstructure_fn(kind, made, **unless_said))
     made.register_unstructure_hook(Replica, make_dict_unstructure_fn(Replica, made, backend=silent))
     made.register_unstructure_hook(Gateway, make_dict_unstructure_fn(Gateway, made, clusters=silent))
     made.register_unstructure_hook(
@@ -254,7 +261,7 @@ def _entries(part: Any, names: Iterable[str]) -> list[str]:
     ]
 
 
-SILENT = frozenset({"canary_since"})
+SILENT = frozenset({"canary_since", "provenances"})
 """Fields that came later: without a value they are left out, so that records stay what they were."""
 
 
@@ -316,6 +323,10 @@ DECIMAL_FIELDS: Mapping[type, tuple[str, ...]] = {
 }
 
 
+SILENT_OF_COUNTERS = ("counted_by", "model_versions")
+"""The same of counters: left out while they say nothing."""
+
+
 def _counters(part: object) -> dict[str, Any]:
     """Return the fields of counters. Raises TypeError for anything else."""
     names = DECIMAL_FIELDS.get(type(part))
@@ -325,8 +336,9 @@ def _counters(part: object) -> dict[str, Any]:
     for name in names:
         if type(values[name]) is int:  # a whole number of seconds stays what its field is
             values[name] = float(values[name])
-    if values.get("counted_by") == "":
-        del values["counted_by"]
+    for name in SILENT_OF_COUNTERS:
+        if name in values and not values[name]:
+            del values[name]
     return values
 
 

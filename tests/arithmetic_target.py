@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from autotuner.domain.configuration import ModelConfig
 from autotuner.domain.measurement import GatewayCounters, Sample, ServerCounters
+from autotuner.domain.provenance import UNKNOWN, Provenance
 from autotuner.domain.study import Proposal, SearchOver, Study, TrialKind
 from autotuner.domain.target import Target
 from autotuner.ports import Clock, World
@@ -38,6 +39,9 @@ class ArithmeticTarget:
 
     def is_ready(self, replica: str) -> bool:
         return replica in self._configs
+
+    def provenance(self, replica: str) -> Provenance:
+        return UNKNOWN
 
     def load(self, replica: str, config: ModelConfig, limit: timedelta) -> None:
         self._configs[replica] = config

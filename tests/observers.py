@@ -17,15 +17,24 @@ EACH_SECOND = {1: (20, 10.0), 2: (10, 11.0), 4: (4, 13.0)}
 
 
 class StandInObserver:
-    """`ports.Observer` of any target. batches: whether times by batch size are told; error: raised instead."""
+    """`ports.Observer` of any target.
+
+    batches: whether times by batch size are told; error: raised instead; loaded: versions of the model.
+    """
 
     def __init__(
-        self, target: Target, clock: Clock, batches: bool = False, error: AutotunerError | None = None
+        self,
+        target: Target,
+        clock: Clock,
+        batches: bool = False,
+        error: AutotunerError | None = None,
+        loaded: tuple[str, ...] = ("1",),
     ) -> None:
         self._deployment = deployment_of(target)
         self._clock = clock
         self._batches = batches
         self._error = error
+        self._loaded = loaded
 
     def facts(self) -> Facts:
         """The usual configuration on every server."""
@@ -33,7 +42,9 @@ class StandInObserver:
             raise self._error
         model = self._deployment.model
         versions = {place.name: "2.51.0" for place in self._deployment.servers}
-        return Facts(model, {model: {**CONFIG, "name": model}}, versions, 1, True)
+        loaded = dict.fromkeys(versions, self._loaded)
+        configs = {model: {**CONFIG, "name": model}}
+        return Facts(model, configs, versions, 1, True, model_versions=loaded)
 
     def look(self) -> Look:
         """Counts since the tests' first instant."""

@@ -9,6 +9,7 @@ from typing import Any
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Counts, Judgement, Verdict
 from autotuner.domain.measurement import BatchTiming, Latency, ServerUse
+from autotuner.domain.provenance import Provenance
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.sources import FailedWhere, Instrumentation, LatencyHistogram, PrometheusServer
 from autotuner.domain.study import (
@@ -92,6 +93,7 @@ def a_step(number: int = 0, **changes: Any) -> Step:
         "increments": INCREMENTS,
         "batches": (BatchTiming(1, 3, 0.036), BatchTiming(4, 320, AWKWARD)),
         "arrived": (Arrived(1.000001, 93), Arrived(5.0, 0)),
+        "model_versions": ("2", "10"),
     }
     return Step(**{**fields, **changes})
 
@@ -201,6 +203,7 @@ def a_rich_study(slo: SloBudget | None = None, **changes: Any) -> Study:
             dict.fromkeys(REPLICAS, '{"name": "small_vision"}'),
             dict.fromkeys(REPLICAS, "0123456789abcdef"),
             dict.fromkeys(REPLICAS, 333),
+            Provenance(("2", "10"), "2.51.0", "triton@sha256:12", "NVIDIA-A100"),
         ),
         "trials": (judged(a_trial(0, kind=TrialKind.BASELINE, steps=(a_fast_step(),))), a_trial(1)),
         "pending": Pending(SetWeights({"canary": 500, "stable-0": 250, "stable-1": 250}), at(99)),

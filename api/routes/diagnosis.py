@@ -24,10 +24,11 @@ from api.schemas.diagnosis import (
 )
 from autotuner.addresses import AllowList, check_addresses
 from autotuner.bootstrap import Application
-from autotuner.diagnosing import Asked, diagnose
+from autotuner.diagnosing import Asked, diagnose, runs
 from autotuner.diagnosis_answers import diagnosis_object
 from autotuner.domain.findings.prediction import Wish
 from autotuner.errors import InvalidInput
+from autotuner.promotions import certified
 from autotuner.section_values import duration_text
 
 router = APIRouter(prefix="/v1/targets", tags=["Targets"])
@@ -82,7 +83,9 @@ def _diagnosed(app: Application, name: str, window: timedelta, p99_ms: float | N
     with _seat():
         observer = app.observers(target, app.clock)
         found = diagnose(observer, app.clock, app.wait, Asked(ceiling, window, wish))
-    return DiagnosisAnswer.model_validate(diagnosis_object(found))
+    proof = certified(app.desk(), name, runs(found))
+    told = proof and {"study": proof.certificate.study_id, "lapsed": proof.lapsed}
+    return DiagnosisAnswer.model_validate({**diagnosis_object(found), "certificate": told})
 
 
 @contextmanager

@@ -212,8 +212,24 @@ class LookedAtAnswer(Answer):
     """One server that was looked at."""
 
     triton: str | None = Field(description="Its version.", examples=["2.51.0"])
+    model_versions: list[str] = Field(
+        description="Versions of the model that it has loaded; empty where it does not tell.",
+        examples=[["1"]],
+    )
     requests: int = Field(description="Requests that it finished in the window.", examples=[1700])
     reloads: int = Field(description="How often the model was loaded anew in the window.", examples=[0])
+
+
+class CertifiedAnswer(Answer):
+    """What the target's newest promotion says of what was looked at."""
+
+    study: str = Field(
+        description="The study that promoted.", examples=["small-vision-20260105-020000-1f2e3d"]
+    )
+    lapsed: str = Field(
+        description="Why its certificate no longer covers what production runs; empty while it does.",
+        examples=["stable-0 runs version 2 of the model instead of 1: to be certified again"],
+    )
 
 
 class UnreadAnswer(Answer):
@@ -244,3 +260,6 @@ class DiagnosisAnswer(Answer):
         description="Whether a study could run here, and what it lacks."
     )
     unread: list[UnreadAnswer] = Field(description="What could not be read.")
+    certificate: CertifiedAnswer | None = Field(
+        default=None, description="Whether the certificate of the newest promotion holds; null without one."
+    )

@@ -82,6 +82,21 @@ class CertificateAnswer(Answer):
     device_memory_bytes: float | None = Field(
         description="Memory of the device, bytes; null where the server did not tell.", examples=[16e9]
     )
+    model_versions: list[str] = Field(
+        description="Versions of the model that Triton reported as loaded while it was measured; empty: it did not.",
+        examples=[["1"]],
+    )
+    triton: str | None = Field(
+        description="Triton's own version; null where it was not told.", examples=["2.51.0"]
+    )
+    image: str | None = Field(
+        description="Image of the container, by digest where the node told it; null outside Kubernetes.",
+        examples=["nvcr.io/nvidia/tritonserver@sha256:0f9c"],
+    )
+    device_type: str | None = Field(
+        description="Type of device, as the pod's node selector names it; null where nothing names it.",
+        examples=["NVIDIA-A100-SXM4-40GB"],
+    )
     lapsed: str = Field(
         description="Why it no longer holds, as far as the records tell; empty while it does.", examples=[""]
     )
@@ -140,6 +155,10 @@ def certificate_answer(proof: Proof) -> CertificateAnswer:
         hardware=given.hardware.kind,
         devices=list(given.hardware.devices),
         device_memory_bytes=given.hardware.memory_bytes,
+        model_versions=list(given.provenance.model_versions),
+        triton=given.provenance.triton or None,
+        image=given.provenance.image or None,
+        device_type=given.provenance.device_type or None,
         lapsed=proof.lapsed,
         lapses_when=list(LAPSES_WHEN),
     )

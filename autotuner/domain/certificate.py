@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from autotuner.domain.benefit import winning_trial
 from autotuner.domain.configuration import Configuration, configured_fingerprint
 from autotuner.domain.evidence import strictness
+from autotuner.domain.provenance import Provenance, differences, ordered
 from autotuner.domain.slo import ALLOWED_BAD_SHARE, SloBudget
 from autotuner.domain.study import Outcome, Study, Trial
 from autotuner.domain.target import Target
@@ -23,12 +24,13 @@ from autotuner.errors import Refused
 LAPSES_WHEN = (
     "production serves a configuration with another fingerprint",
     "the model, its version policy or its backend changes: the fingerprint is of all of these",
-    "the replicas' devices change",
+    "another version of the model is loaded",
+    "Triton, its image or the replicas' devices change",
     "the promotion is rolled back, or another one follows",
     "the SLO budget promises users more than the version it was measured under",
     "the load per replica leaves the band",
 )
-"""What ends a certificate; the first three and the last are for whoever reads production to compare."""
+"""What ends a certificate. What production runs is read by the next study or diagnosis, the load by whoever watches."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ class Certificate:
     bound: Bound
     model: Model
     hardware: Hardware
+    provenance: Provenance
+    """What was running while it was measured, as far as it was told."""
 
 
 def certificate(study: Study) -> Certificate:
@@ -121,6 +125,7 @@ def certificate(study: Study) -> Certificate:
         ),
         model=_model(study.plan.target.model, config),
         hardware=_hardware(config, trial),
+        provenance=replace(study.incumbent.provenance, model_versions=_versions(study, trial)),
     )
 
 
@@ -142,6 +147,13 @@ def _model(name: str, config: Mapping[str, Any]) -> Model:
     return Model(name, platform, json.dumps(policy, sort_keys=True) if policy else "")
 
 
+def _versions(study: Study, trial: Trial) -> tuple[str, ...]:
+    """Versions of the model that were loaded while the levels were measured; as the study found them where untold."""
+    assert study.incumbent is not None
+    measured = ordered(version for step in trial.accepted for version in step.model_versions)
+    return measured or study.incumbent.provenance.model_versions
+
+
 def _hardware(config: Mapping[str, Any], trial: Trial) -> Hardware:
     group = (config.get("instance_group") or [{}])[0]
     known = [step.use.memory_total_bytes for step in trial.accepted if step.use is not None]
@@ -149,13 +161,38 @@ def _hardware(config: Mapping[str, Any], trial: Trial) -> Hardware:
     return Hardware(str(group.get("kind", "")), tuple(int(n) for n in group.get("gpus") or ()), memory)
 
 
+def contradicted(given: Certificate, looked_at: Mapping[str, Provenance]) -> str:
+    """Return which replica runs something else than was certified; empty where nothing that is known differs.
+
+    looked_at: what replicas run now, by name.
+    """
+    for name, provenance in looked_at.items():
+        different = differences(given.provenance, provenance)
+        if different:
+            return f"{name} runs {' and '.join(different)}: to be certified again"
+    return ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a later study found when it began to read production."""
+
+    study_id: str
+    provenance: Provenance
+
+
 def lapsed(
-    given: Certificate, slo: SloBudget, target: Target, rolled_back_by: str | None, followed_by: str | None
+    given: Certificate,
+    slo: SloBudget,
+    target: Target,
+    rolled_back_by: str | None,
+    followed_by: str | None,
+    found: Found | None = None,
 ) -> str:
     """Return why a certificate no longer holds, as far as the records tell; empty while it does.
 
     slo, target: as they are registered now. rolled_back_by, followed_by: studies that took the promotion back, or
-    promoted something else later.
+    promoted something else later. found: what production ran when it was last read; None where nobody has since.
     """
     if rolled_back_by is not None:
         return f"the promotion was rolled back by study {rolled_back_by}"
@@ -167,4 +204,7 @@ def lapsed(
     measured = (given.bound.p99_ceiling_seconds, given.bound.error_ratio_ceiling)
     if any(now < then for now, then in zip(tighter, measured, strict=True)):
         return f"version {slo.version} of the SLO budget promises users more than version {given.bound.slo_version}"
+    different = differences(given.provenance, found.provenance) if found is not None else ()
+    if found is not None and different:
+        return f"study {found.study_id} found {' and '.join(different)}: to be certified again"
     return ""

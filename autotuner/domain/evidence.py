@@ -10,6 +10,7 @@ from autotuner.domain.judgement import SCREENING, STRICT, Counts, Judgement, Lev
 from autotuner.domain.measurement import Sample, Window, edges_around, overdue
 from autotuner.domain.memory import lands_in_headroom
 from autotuner.domain.observation import Observation
+from autotuner.domain.provenance import ordered
 from autotuner.domain.ramp import share_problem
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
 from autotuner.domain.study import (
@@ -268,6 +269,12 @@ def closed_step(
         increments=window.increments if trial.kind in LEARNT_FROM else (),
         batches=span.batches(trial.replicas[0]) if alone and study.plan.keeps_batches else (),
         arrived=tuple(look.arrived for look in window.increments if look.arrived is not None),
+        model_versions=ordered(
+            version
+            for name in trial.replicas
+            if name in sample.servers
+            for version in sample.servers[name].model_versions
+        ),
     )
 
 

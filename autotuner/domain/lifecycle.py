@@ -21,6 +21,7 @@ from autotuner.domain.judgement import Counts, Verdict
 from autotuner.domain.measurement import edges_around
 from autotuner.domain.observation import WORKLOAD, ActionResult, Decision, Observation, acting
 from autotuner.domain.phases import ending, entered
+from autotuner.domain.provenance import UNKNOWN, Provenance, differences, together
 from autotuner.domain.ramp import (
     affordable,
     fair_share,
@@ -138,6 +139,17 @@ def _changed_by_others(study: Study, seen: Observation) -> str:
         served = seen.fingerprints.get(name)
         if served is not None and served not in known[name]:
             return f"{name} serves neither the incumbent nor the winner: somebody else changed it"
+    return _another_version(study, seen)
+
+
+def _another_version(study: Study, seen: Observation) -> str:
+    """A load reads the model repository again: a version that somebody put there meanwhile is loaded with it."""
+    assert study.incumbent is not None
+    began = Provenance(study.incumbent.provenance.model_versions)
+    for name, counted in (seen.sample.servers if seen.sample else {}).items():
+        different = differences(began, Provenance(counted.model_versions))
+        if different:
+            return f"{name} has loaded {different[0]}: what was measured so far does not hold for it"
     return ""
 
 
@@ -207,11 +219,30 @@ def _incumbent(study: Study, seen: Observation) -> Incumbent:
         raise Refused(
             "the canary differs from production in more than the tuned fields: deploy the same model on it"
         )
+    provenance = _same_provenance(study, seen)
     weights = dict(seen.weights or {})
     missing = [name for name in target.backends(r.name for r in target.replicas) if name not in weights]
     if missing:
         raise Refused(f"the gateway has no weight for {', '.join(missing)}")
-    return Incumbent(configuration, dict(seen.configs), prints, weights)
+    return Incumbent(configuration, dict(seen.configs), prints, weights, provenance)
+
+
+def _same_provenance(study: Study, seen: Observation) -> Provenance:
+    """Return what all replicas run. Raises Refused where two are known to run different things."""
+    found = {name: _provenance(seen, name) for name in (r.name for r in study.plan.target.replicas)}
+    known = UNKNOWN
+    for name, each in found.items():
+        different = differences(known, each)
+        if different:
+            raise Refused(f"{name} runs {' and '.join(different)}: deploy the same on every replica first")
+        known = together([known, each])
+    return known
+
+
+def _provenance(seen: Observation, replica: str) -> Provenance:
+    told = (seen.provenances or {}).get(replica, UNKNOWN)
+    counted = seen.sample.servers.get(replica) if seen.sample else None
+    return replace(told, model_versions=counted.model_versions) if counted else told
 
 
 # -- baseline --------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from autotuner.domain.provenance import Provenance
 from autotuner.domain.workload import Workload
 from autotuner.errors import Refused
 
@@ -167,6 +168,27 @@ def running_images(pods: Sequence[Manifest]) -> dict[str, str]:
                     f"the stable pods run different images in {name}: {found[name]} and {image}; wait for the rollout"
                 )
     return found
+
+
+DEVICE_LABELS = (
+    "nvidia.com/gpu.product",
+    "cloud.google.com/gke-accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "k8s.amazonaws.com/accelerator",
+)
+"""Labels by which nodes name their type of device: GPU feature discovery's, GKE's, Karpenter's, EKS's."""
+
+
+def provenance_of(pod: Manifest, container: str = "") -> Provenance:
+    """Return what a pod tells of what it runs: its image, and the type of device that it asks its node for.
+
+    container: the one of tritonserver; empty for the pod's only one.
+    """
+    images = running_images([pod])
+    only = next(iter(images), "") if len(images) == 1 else ""
+    wanted = pod["spec"].get("nodeSelector", {})
+    device_type = next((str(wanted[label]) for label in DEVICE_LABELS if label in wanted), "")
+    return Provenance(image=images.get(container or only, ""), device_type=device_type)
 
 
 def _pinned(image: str, image_id: str) -> str:

@@ -64,7 +64,8 @@ class ServerCounters:
 
     queue/input/infer/output seconds are summed over requests: each request of a batch adds the batch's time.
     batches (inference statistics) starts again at each load. memory_*_bytes and device_busy_seconds are
-    None where the server does not report them. counted_by: as for `GatewayCounters`.
+    None where the server does not report them. counted_by: as for `GatewayCounters`. model_versions: of the
+    model, loaded now; empty where the server did not tell.
     """
 
     succeeded: int
@@ -80,6 +81,7 @@ class ServerCounters:
     memory_total_bytes: float | None = None
     device_busy_seconds: float | None = None
     counted_by: str = ""
+    model_versions: tuple[str, ...] = ()
 
     @property
     def compute_seconds(self) -> float:

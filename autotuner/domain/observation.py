@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from autotuner.domain.calendar import CLEAR, Clearance
 from autotuner.domain.measurement import Sample
+from autotuner.domain.provenance import Provenance
 from autotuner.domain.study import Action, Pending, Proposal, Study, Wish
 
 WORKLOAD = "workload"
@@ -19,7 +20,7 @@ class Observation:
     """The world at one tick. What could not be read is None or absent; `faults` says why, by door or replica.
 
     fingerprints: of the complete configuration each ready replica serves. configs: those configurations as
-    JSON text, read only when a study starts.
+    JSON text, and provenances, are read only when a study starts.
     """
 
     at: datetime
@@ -31,6 +32,7 @@ class Observation:
     faults: Mapping[str, str] = field(default_factory=dict)
     clearance: Clearance = CLEAR
     """What freezes, blackout dates and a stopped line do not allow now."""
+    provenances: Mapping[str, Provenance] | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from enum import StrEnum
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Counts, Judgement, Verdict
 from autotuner.domain.measurement import BatchTiming, Latency, Sample, ServerUse
+from autotuner.domain.provenance import UNKNOWN, Provenance
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.target import Target
 from autotuner.stats import overdispersion
@@ -172,6 +173,8 @@ class Incumbent:
     configs: Mapping[str, str]
     fingerprints: Mapping[str, str]
     weights: Mapping[str, int]
+    provenance: Provenance = UNKNOWN
+    """What production and canary ran when the study began, as far as it was told."""
 
 
 @dataclass(frozen=True)
@@ -240,6 +243,8 @@ class Step:
     """What the replica under test ran in the window, by batch size; empty where it is unknown or they are several."""
     arrived: tuple[Arrived, ...] = ()
     """Requests sent, look by look, up to the newest looks that a window keeps."""
+    model_versions: tuple[str, ...] = ()
+    """Versions of the model that were loaded on the replicas under test at its end; empty where untold."""
 
     @property
     def verdict(self) -> Verdict:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from autotuner.domain.measurement import BatchTiming, ServerCounters
+from autotuner.domain.provenance import ordered
 from autotuner.instruments.readings import Readings, Unreadable, sensible
 
 INFERENCE = "nv_inference_"
@@ -49,7 +51,18 @@ def statistics_path(model: str) -> str:
     return f"/v2/models/{quote(model, safe='')}/stats"
 
 
-def read_server(page: Readings, model: str, batches: tuple[BatchTiming, ...]) -> ServerCounters:
+@dataclass(frozen=True)
+class Statistics:
+    """A model's inference statistics: what ran by realised batch size, smallest first, and its loaded versions."""
+
+    batches: tuple[BatchTiming, ...] = ()
+    versions: tuple[str, ...] = ()
+
+
+UNTOLD = Statistics()
+
+
+def read_server(page: Readings, model: str, told: Statistics) -> ServerCounters:
     """Return what the server has counted for `model`, summed over its versions. Raises Unreadable."""
 
     def count(name: str) -> int:
@@ -70,30 +83,35 @@ def read_server(page: Readings, model: str, batches: tuple[BatchTiming, ...]) ->
         input_seconds=seconds("compute_input"),
         infer_seconds=seconds("compute_infer"),
         output_seconds=seconds("compute_output"),
-        batches=batches,
+        batches=told.batches,
+        model_versions=told.versions,
         memory_used_bytes=page.total_or_none(MEMORY_USED),
         memory_total_bytes=page.total_or_none(MEMORY_TOTAL),
         device_busy_seconds=None if busy_us is None else busy_us / 1e6,
     )
 
 
-def read_batches(text: str) -> tuple[BatchTiming, ...]:
-    """Return executions and compute time by realised batch size, smallest first, from inference statistics.
+def read_statistics(text: str) -> Statistics:
+    """Return executions and compute time by realised batch size, and the versions they were counted for.
 
     Triton's `count` is executions, and `ns` their summed time: each execution counts once, however many requests
-    were in it. Compute time is input copy, inference and output copy. Raises Unreadable.
+    were in it. Compute time is input copy, inference and output copy. Triton tells statistics of the versions that are
+    ready. Raises Unreadable.
     """
+    versions = []
     executions: defaultdict[int, int] = defaultdict(int)
     compute_seconds: defaultdict[int, float] = defaultdict(float)
     try:
         for version in json.loads(text)["model_stats"]:
+            versions.append(str(version.get("version", "")))
             for batch in version.get("batch_stats", []):
                 size = _batch_size(batch["batch_size"])
                 executions[size] += int(_counter(batch["compute_infer"]["count"]))
                 compute_seconds[size] += _compute_ns(batch) / 1e9
     except (*UNKNOWN_FORM, RecursionError) as error:
         raise Unreadable("inference statistics in an unknown form") from error
-    return tuple(BatchTiming(size, executions[size], compute_seconds[size]) for size in sorted(executions))
+    batches = (BatchTiming(size, executions[size], compute_seconds[size]) for size in sorted(executions))
+    return Statistics(tuple(batches), ordered(filter(None, versions)))
 
 
 def _batch_size(value: Any) -> int:

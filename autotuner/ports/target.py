@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from autotuner.domain.configuration import ModelConfig
 from autotuner.domain.findings.reading import Facts, Look
 from autotuner.domain.measurement import Sample
+from autotuner.domain.provenance import Provenance
 from autotuner.domain.study import Proposal, SearchOver, Study
 
 
@@ -28,6 +29,9 @@ class Serving(Protocol):
 
     def is_ready(self, replica: str) -> bool:
         """Say whether the model is ready on the replica; False when the server does not answer."""
+
+    def provenance(self, replica: str) -> Provenance:
+        """Return what the replica runs, as far as it is told here. Raises Unavailable, Refused."""
 
     def load(self, replica: str, config: ModelConfig, limit: timedelta) -> None:
         """Load the model with the complete configuration `config`; returns when it is ready.

@@ -9,6 +9,7 @@ from datetime import timedelta
 from autotuner.adapters.simulated import SimulatedWorld
 from autotuner.domain.configuration import ModelConfig
 from autotuner.domain.measurement import GatewayCounters, Sample
+from autotuner.domain.provenance import Provenance
 from autotuner.domain.target import Replica, Target
 from autotuner.domain.workload import (
     CANARY,
@@ -79,6 +80,11 @@ class PooledWorld:
         """As the simulated server."""
         self._require(replica)
         return self.simulated.serving.is_ready(replica)
+
+    def provenance(self, replica: str) -> Provenance:
+        """As the simulated server."""
+        self._require(replica)
+        return self.simulated.serving.provenance(replica)
 
     def load(self, replica: str, config: ModelConfig, limit: timedelta) -> None:
         """As the simulated server."""

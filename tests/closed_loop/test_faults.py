@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from autotuner.adapters.simulated import MetricsFault, small_vision
+from autotuner.domain.certificate import certificate
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.study import Outcome, Phase, TrialKind, TrialState
 from tests.builders import a_budget, a_configuration
@@ -415,6 +416,30 @@ def test_a_stable_replica_that_restarts_while_a_candidate_is_measured_voids_the_
     assert trials(study, TrialKind.CANDIDATE)[0].voids >= 1
 
 
+@pytest.mark.parametrize("replica", ["canary", "stable-1"])
+def test_another_version_of_the_model_ends_the_study(replica: str) -> None:
+    """A load reads the model repository again, and takes what somebody put there meanwhile."""
+    loop = a_loop()
+    loop.run(until=MEASURED)
+    loop.target.faults.another_version(replica, "2")
+    loop.run()
+    study = check_ending(loop)
+    assert study.outcome is Outcome.ABORTED
+    assert f"{replica} has loaded version 2 of the model instead of 1" in study.reason
+
+
+def test_versions_that_are_no_longer_told_are_no_other_versions() -> None:
+    loop = a_loop()
+    loop.run(until=MEASURED)
+    loop.target.faults.another_version("canary")
+    loop.run()
+    study = check_ending(loop)
+    assert study.outcome is Outcome.PROMOTED
+    (confirmed,) = trials(study, TrialKind.CONFIRMATION)
+    assert [step.model_versions for step in confirmed.accepted] == [()] * len(confirmed.accepted)
+    assert certificate(study).provenance.model_versions == ("1",)
+
+
 # -- before anything is touched --------------------------------------------------------------------------------
 
 
@@ -425,6 +450,10 @@ def test_a_stable_replica_that_restarts_while_a_candidate_is_measured_voids_the_
         (lambda f: f.gateway_down(), "gateway is unavailable"),
         (lambda f: f.metrics("stable-1", MetricsFault.HTML), "the answer is an HTML page"),
         (lambda f: f.foreign_configuration("stable-1", OTHER), "serve different configurations"),
+        (
+            lambda f: f.another_version("canary", "1", "2"),
+            "canary runs version 1 and 2 of the model instead of 1",
+        ),
     ],
 )
 def test_a_target_that_cannot_be_read_or_tuned_is_left_untouched(spoil: object, words: str) -> None:

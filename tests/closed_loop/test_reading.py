@@ -11,6 +11,7 @@ import pytest
 
 from autotuner.controller import Pools
 from autotuner.domain.configuration import ModelConfig
+from autotuner.domain.provenance import Provenance
 from autotuner.ports import Serving, World
 from tests.closed_loop.loop import Loop
 
@@ -25,6 +26,9 @@ class Watched:
     def model_config(self, replica: str) -> ModelConfig:
         self.asked_in.add(threading.current_thread().name)
         return self._inner.model_config(replica)
+
+    def provenance(self, replica: str) -> Provenance:
+        return self._inner.provenance(replica)
 
     def is_ready(self, replica: str) -> bool:
         return self._inner.is_ready(replica)

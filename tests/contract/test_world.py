@@ -129,6 +129,15 @@ def test_an_unknown_replica_is_a_wrong_input(rig: Rig) -> None:
         rig.world.serving.model_config("nobody")
 
 
+def test_every_replica_tells_which_versions_it_runs(rig: Rig) -> None:
+    sample = rig.world.metrics.sample()
+    for replica in rig.target.replicas:
+        assert sample.servers[replica.name].model_versions == ("1",)
+        told = rig.world.serving.provenance(replica.name)
+        assert told.triton
+        assert (told.image, told.device_type) == ("", "")
+
+
 # ---- weights ----
 
 

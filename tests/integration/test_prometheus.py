@@ -310,8 +310,8 @@ def test_under_traffic_every_sample_is_exactly_a_page_that_was_scraped(
             pages = as_scraped(stack.relays["envoy"], sample.at, 0.8 * EVERY, envoy.WANTED)
             assert alike(sample.gateway[name], envoy.read_gateway(pages[0], name, sample.edges_seconds))
             pages = as_scraped(stack.relays[name], sample.at, 1.2 * EVERY, triton.WANTED)
-            served = replace(sample.servers[name], batches=(), counted_by="")
-            assert served in [triton.read_server(page, "quick", ()) for page in pages]
+            served = replace(sample.servers[name], batches=(), counted_by="", model_versions=())
+            assert served in [triton.read_server(page, "quick", triton.UNTOLD) for page in pages]
 
 
 def as_scraped(relay: Relay, at: datetime, within: timedelta, wanted: frozenset[str]) -> list[Page]:

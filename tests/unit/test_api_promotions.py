@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
+from autotuner.bootstrap import Application
 from autotuner.domain.access import Scope
+from autotuner.domain.provenance import Provenance
 from autotuner.domain.study import Outcome, TrialKind
+from autotuner.operations import start_study
 from tests.builders import a_configuration
 from tests.closed_loop.loop import Loop
 from tests.closed_loop.test_rollback import check_restored, promoted
 from tests.command_line import Terminal
+from tests.observers import StandInObserver
 from tests.rest import Rest, serving
 from tests.studies import a_step
 
@@ -26,8 +31,11 @@ def loop() -> Loop:
     made = promoted()
     row = made.store.memory.studies[made.study_id]
     (winner,) = row.study.trials
-    winner = replace(winner, kind=TrialKind.CONFIRMATION, steps=(a_step(), a_step(1)))
-    row.study = replace(row.study, trials=(winner,), reference_rate_per_second=300.0)
+    steps = tuple(a_step(number, model_versions=("1",)) for number in range(2))
+    winner = replace(winner, kind=TrialKind.CONFIRMATION, steps=steps)
+    assert row.study.incumbent is not None
+    incumbent = replace(row.study.incumbent, provenance=Provenance(("1",), "2.51.0"))
+    row.study = replace(row.study, trials=(winner,), reference_rate_per_second=300.0, incumbent=incumbent)
     return made
 
 
@@ -91,8 +99,61 @@ def test_a_certificate_says_what_a_promotion_rests_on(loop: Loop, rest: Rest) ->
     assert (told["lowest_rate_per_second"], told["highest_rate_per_second"]) == (0.1 + 0.2, 0.1 + 0.2)
     assert (told["model"], told["platform"], told["hardware"]) == ("small_vision", "python", "KIND_CPU")
     assert told["version_policy"] == '{"latest": {"num_versions": 1}}'
+    assert (told["model_versions"], told["triton"], told["image"]) == (["1"], "2.51.0", None)
     assert told["given_at"].startswith(f"{study.ended_at:%Y-%m-%dT%H:%M}")
     assert told["lapsed"] == ""
+
+
+def next_night(loop: Loop) -> str:
+    """The next study of the target, until it has read production or ended."""
+    loop.study_id = start_study(loop.store, loop.clock, loop.plan, "scheduler").id
+    loop.run(until=lambda study: study.incumbent is not None)
+    return loop.study_id
+
+
+@pytest.mark.parametrize(
+    ("versions", "lapsed"),
+    [
+        (("1",), ""),
+        ((), ""),
+        (("2",), "study {} found version 2 of the model instead of 1: to be certified again"),
+        (("1", "2"), "study {} found version 1 and 2 of the model instead of 1: to be certified again"),
+    ],
+)
+def test_a_certificate_lapses_when_the_next_night_finds_another_version(
+    loop: Loop, rest: Rest, versions: tuple[str, ...], lapsed: str
+) -> None:
+    promotion = loop.study_id
+    for replica in ("stable-0", "stable-1", "canary"):
+        loop.target.faults.another_version(replica, *versions)
+    found_by = next_night(loop)
+
+    told = rest.get(f"/v1/promotions/{promotion}/certificate")
+    assert told["lapsed"] == lapsed.format(found_by)
+
+
+@pytest.mark.parametrize(
+    ("loaded", "lapsed"),
+    [
+        (("1",), ""),
+        ((), ""),
+        (("3",), "stable-0 runs version 3 of the model instead of 1: to be certified again"),
+    ],
+)
+def test_a_diagnosis_says_whether_the_certificate_covers_what_it_sees(
+    loop: Loop, loaded: tuple[str, ...], lapsed: str
+) -> None:
+    terminal = Terminal(store=loop.store)
+    terminal.clock, terminal.target = loop.clock, loop.target
+
+    def seen(application: Application) -> Application:
+        return replace(application, observers=partial(StandInObserver, loaded=loaded))
+
+    with serving(terminal, seen) as rest:
+        told = rest.get("/v1/targets/vision/diagnosis?seconds=2")
+
+    assert told["certificate"] == {"study": loop.study_id, "lapsed": lapsed}
+    assert told["replicas"]["stable-0"]["model_versions"] == list(loaded)
 
 
 def test_a_certificate_lapses_when_the_promise_is_tightened(loop: Loop, rest: Rest) -> None:

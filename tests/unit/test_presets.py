@@ -211,7 +211,7 @@ def test_the_documented_table_is_what_the_presets_say() -> None:
 
 
 def test_a_real_servers_page_is_read_as_what_it_answered() -> None:
-    counted = triton.read_server(page("triton", triton.WANTED), "quick", ())
+    counted = triton.read_server(page("triton", triton.WANTED), "quick", triton.UNTOLD)
     assert (counted.succeeded, counted.failed, counted.inferences, counted.executions) == (25, 0, 25, 25)
     assert counted.queue_seconds == 5947e-6
     assert counted.compute_seconds == pytest.approx((602 + 63031 + 1341) * 1e-6)

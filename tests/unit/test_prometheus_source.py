@@ -15,6 +15,7 @@ from autotuner.adapters.prometheus.scrapes import series_in
 from autotuner.domain.measurement import BatchTiming, Sample
 from autotuner.domain.sources import Instrumentation, PrometheusServer
 from autotuner.domain.target import Replica
+from autotuner.instruments import triton
 from autotuner.instruments.readings import Unreadable
 from autotuner.secret_shelf import SecretShelf
 from tests.builders import START, ManualClock, a_target, at
@@ -61,11 +62,11 @@ class Rig:
                 PrometheusServer(server.url, **{"deadline": timedelta(seconds=1), **prometheus}), **plan
             ),
         )
-        self.batches: Mapping[str, tuple[BatchTiming, ...]] = {
-            name: (BatchTiming(4, 1, 0.1),) for name in NAMES
+        self.statistics: Mapping[str, triton.Statistics] = {
+            name: triton.Statistics((BatchTiming(4, 1, 0.1),), ("1",)) for name in NAMES
         }
         self.metrics = PrometheusMetrics(
-            self.target, SecretShelf({"token": "s3cret"}), lambda: (self.batches, {}), self.clock
+            self.target, SecretShelf({"token": "s3cret"}), lambda: (self.statistics, {}), self.clock
         )
 
     def turn(self, seconds: float) -> None:
@@ -109,6 +110,7 @@ def test_a_look_gives_the_newest_scrape_of_everything_as_it_was(server: Promethe
     )
     assert {name: c.succeeded for name, c in sample.servers.items()} == dict.fromkeys(NAMES, 150)
     assert sample.servers["canary"].batches == (BatchTiming(4, 1, 0.1),)
+    assert sample.servers["canary"].model_versions == ("1",)
 
 
 def test_nothing_but_plain_selectors_and_the_time_is_asked_for(server: PrometheusStub) -> None:
@@ -364,7 +366,7 @@ def test_another_gateway_in_its_place_is_no_difference_of_counts(server: Prometh
 def test_a_clock_that_differs_is_corrected_and_told(server: PrometheusStub, ahead: float) -> None:
     rig = scraped(server)
     rig.clock = ManualClock(at(28 - ahead))
-    rig.metrics = PrometheusMetrics(rig.target, SecretShelf(), lambda: (rig.batches, {}), rig.clock)
+    rig.metrics = PrometheusMetrics(rig.target, SecretShelf(), lambda: (rig.statistics, {}), rig.clock)
     sample = rig.look()
     assert sample.at == at(25 - ahead)
     assert f"{ahead:+.1f} s" in sample.faults["clock"]

@@ -9,7 +9,7 @@ import pytest
 from autotuner.domain.measurement import BatchTiming, ServerCounters
 from autotuner.instruments.exposition import Page
 from autotuner.instruments.readings import Unreadable
-from autotuner.instruments.triton import WANTED, read_batches, read_server, statistics_path
+from autotuner.instruments.triton import WANTED, Statistics, read_server, read_statistics, statistics_path
 
 PAGE = """\
 # TYPE nv_inference_request_success counter
@@ -31,7 +31,7 @@ BATCHES = (BatchTiming(1, 2, 0.5),)
 
 
 def read(text: str, model: str = "vision") -> ServerCounters:
-    return read_server(Page(text, WANTED), model, BATCHES)
+    return read_server(Page(text, WANTED), model, Statistics(BATCHES, ("1", "2")))
 
 
 def part(milliseconds: float, count: int) -> dict[str, int]:
@@ -58,6 +58,7 @@ def test_counters_of_the_model_are_summed_over_versions_and_reasons_in_seconds()
         infer_seconds=3.0,
         output_seconds=0.05,
         batches=BATCHES,
+        model_versions=("1", "2"),
     )
 
 
@@ -100,14 +101,19 @@ def test_a_family_that_is_missing_makes_the_server_unreadable() -> None:
 
 def test_statistics_give_executions_and_compute_time_by_batch_size() -> None:
     text = statistics([batch(8, 3, 60.0), batch(1, 10, 117.0)], [batch(8, 1, 20.0)])
-    small, large = read_batches(text)
+    small, large = read_statistics(text).batches
     assert (small.size, small.executions, large.size, large.executions) == (1, 10, 8, 4)
     assert small.compute_seconds == pytest.approx(0.120)
     assert large.compute_seconds == pytest.approx(0.086)
 
 
 def test_statistics_after_a_load_are_empty() -> None:
-    assert read_batches(statistics([])) == ()
+    assert read_statistics(statistics([])) == Statistics()
+
+
+def test_statistics_name_the_versions_that_are_loaded() -> None:
+    entries = [{"name": "vision", "version": version} for version in ("10", "2")]
+    assert read_statistics(json.dumps({"model_stats": entries})).versions == ("2", "10")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +125,7 @@ def test_statistics_after_a_load_are_empty() -> None:
 )
 def test_statistics_in_an_unknown_form_are_refused(text: str) -> None:
     with pytest.raises(Unreadable, match="inference statistics"):
-        read_batches(text)
+        read_statistics(text)
 
 
 def test_a_models_name_is_escaped_in_the_path() -> None:

@@ -15,6 +15,7 @@ from autotuner.adapters.kubernetes.whereabouts import Whereabouts, workload_of
 from autotuner.domain.configuration import ModelConfig, fingerprint
 from autotuner.domain.manifests import SERVED_BEFORE, Manifest, canary_name, kept_config
 from autotuner.domain.preflight import git_owner
+from autotuner.domain.provenance import Provenance, together
 from autotuner.domain.target import Target
 from autotuner.errors import Refused
 from autotuner.ports import Clock, Serving
@@ -100,6 +101,11 @@ class LocatedServing:
     def is_ready(self, replica: str) -> bool:
         """Say whether the model is ready on the replica; raises Unavailable with what a pod that is not waits for."""
         return self._make(self._whereabouts.located(replica)).is_ready(replica)
+
+    def provenance(self, replica: str) -> Provenance:
+        """Return the server's version, and what its pod tells of image and device. Raises Unavailable, Refused."""
+        target = self._whereabouts.located(replica)
+        return together([self._make(target).provenance(replica), self._whereabouts.provenance(replica)])
 
     def load(self, replica: str, config: ModelConfig, limit: timedelta) -> None:
         """Load the model with the complete configuration `config`; a stable replica keeps it over a restart.

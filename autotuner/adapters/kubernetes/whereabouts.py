@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from autotuner.adapters.kubernetes.client import Cluster
-from autotuner.domain.manifests import Manifest, canary_labels, canary_name
+from autotuner.domain.manifests import Manifest, canary_labels, canary_name, provenance_of
 from autotuner.domain.measurement import Sample
 from autotuner.domain.pod_status import is_ready, waits_for
+from autotuner.domain.provenance import UNKNOWN, Provenance
 from autotuner.domain.target import Replica, Target
 from autotuner.domain.workload import CANARY, Workload
 from autotuner.errors import AutotunerError, Unavailable
@@ -30,10 +31,11 @@ REMEMBERED_FOR = timedelta(minutes=2)
 
 @dataclass(frozen=True)
 class Found:
-    """Where replicas are, and why those that are nowhere are not: by replica name."""
+    """Where replicas are, why those that are nowhere are not, and what their pods run: by replica name."""
 
     target: Target
     faults: Mapping[str, str] = field(default_factory=dict)
+    provenances: Mapping[str, Provenance] = field(default_factory=dict)
 
 
 def workload_of(target: Target) -> Workload:
@@ -85,13 +87,20 @@ class Whereabouts:
             raise Unavailable(f"triton {name}", found.faults[name])
         return found.target
 
+    def provenance(self, name: str) -> Provenance:
+        """Return what the pod of a replica tells of what it runs. Raises Unavailable."""
+        return self.now().provenances.get(name, UNKNOWN)
+
     def _look(self) -> Found:
         faults: dict[str, str] = {}
-        stable = self._stable(faults)
-        canary = self._canary(faults)
-        return Found(replace(self._target, stable=stable, canary=canary), faults)
+        pods: dict[str, Manifest] = {}
+        stable = self._stable(faults, pods)
+        canary = self._canary(faults, pods)
+        container = workload_of(self._target).container
+        provenances = {name: provenance_of(pod, container) for name, pod in pods.items()}
+        return Found(replace(self._target, stable=stable, canary=canary), faults, provenances)
 
-    def _stable(self, faults: dict[str, str]) -> tuple[Replica, ...]:
+    def _stable(self, faults: dict[str, str], found: dict[str, Manifest]) -> tuple[Replica, ...]:
         workload, wanted = workload_of(self._target), self._target.stable
         owner = self._cluster.get(workload.kind, workload.namespace, workload.name)
         pods = stable_pods(self._cluster, workload, owner)
@@ -99,14 +108,16 @@ class Whereabouts:
             why = f"{workload} has {len(pods)} ready pods where this target has {len(wanted)}"
             faults |= dict.fromkeys(self._target.stable_names, why)
             return wanted
-        return tuple(_at(replica, pod, workload) for replica, pod in zip(wanted, pods, strict=True))
+        found |= dict(zip(self._target.stable_names, pods, strict=True))
+        return tuple(_at(replica, found[replica.name], workload) for replica in wanted)
 
-    def _canary(self, faults: dict[str, str]) -> Replica:
+    def _canary(self, faults: dict[str, str], found: dict[str, Manifest]) -> Replica:
         workload, replica = workload_of(self._target), self._target.canary
         pods = self._cluster.listed("Pod", workload.namespace, canary_labels(self._target.name))
         pods = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
         newest = max(pods, key=_age, default=None)
         if newest is not None and is_ready(newest):
+            found[replica.name] = newest
             return _at(replica, newest, workload)
         faults[replica.name] = waits_for(newest, self._events(workload, newest))
         return replica

@@ -17,7 +17,7 @@ from autotuner.adapters.prometheus.promql import samples_of
 from autotuner.adapters.prometheus.scrapes import MISSED, Source, newest_of, series_in
 from autotuner.adapters.prometheus.series import TargetSeries
 from autotuner.adapters.prometheus.watch import SERVERS, Seen, Watch, note
-from autotuner.domain.measurement import BatchTiming, GatewayCounters, Sample, ServerCounters
+from autotuner.domain.measurement import GatewayCounters, Sample, ServerCounters
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput
 from autotuner.instruments import devices, envoy, triton
@@ -25,8 +25,8 @@ from autotuner.instruments.presets import preset_of
 from autotuner.instruments.readings import Readings, Unreadable
 from autotuner.ports import Clock
 
-Statistics = Callable[[], tuple[Mapping[str, tuple[BatchTiming, ...]], Mapping[str, str]]]
-"""Returns batches by replica, and why those of the others could not be read."""
+Statistics = Callable[[], tuple[Mapping[str, triton.Statistics], Mapping[str, str]]]
+"""Returns statistics by replica, and why those of the others could not be read."""
 
 
 class PrometheusMetrics:
@@ -51,11 +51,11 @@ class PrometheusMetrics:
         with ThreadPoolExecutor(1, thread_name_prefix="statistics") as pool:
             reading = pool.submit(self._statistics)
             seen = self.watch.look()
-            batches, unread = reading.result()
-        return self._sampled(seen, batches, unread)
+            told, unread = reading.result()
+        return self._sampled(seen, told, unread)
 
     def _sampled(
-        self, seen: Seen, batches: Mapping[str, tuple[BatchTiming, ...]], unread: Mapping[str, str]
+        self, seen: Seen, told: Mapping[str, triton.Statistics], unread: Mapping[str, str]
     ) -> Sample:
         faults = dict(seen.faults)
         at, times = self._together(seen)
@@ -68,7 +68,7 @@ class PrometheusMetrics:
         for name, when in times.items():
             try:
                 page = seen.servers[name].scrape(when)
-                counted = triton.read_server(page, self._target.model, batches.get(name, ()))
+                counted = triton.read_server(page, self._target.model, told.get(name, triton.UNTOLD))
                 servers[name] = self._with_memory(counted, page, memory.get(name))
                 servers[name] = replace(
                     servers[name], counted_by=self.watch.continuity.who([seen.servers[name]])

@@ -95,12 +95,13 @@ class Observer:
         self.model = self.model or self._busiest(unread)
         configs = self._configs(unread)
         metrics = self._metrics_pages()
-        self._check_counts(metrics, unread)
+        loaded = self._check_counts(metrics, unread)
         pages = [page for page in metrics.values() if isinstance(page, Page)]
         return Facts(
             model=self.model,
             configs=configs,
             versions=versions,
+            model_versions=loaded,
             models=max((counted_work.models_in(page) for page in pages), default=None),
             weighted_route=self._gateway_facts(unread),
             unread=tuple(unread),
@@ -144,21 +145,30 @@ class Observer:
         self._members = tuple(dict.fromkeys(str(step.get("model_name", "")) for step in steps))
         return {self.model: config}
 
-    def _check_counts(self, metrics: Mapping[str, Page | str], unread: list[Unread]) -> None:
-        """See what each server counts, from its statistics or else from its metrics. Raises when it is neither."""
+    def _check_counts(
+        self, metrics: Mapping[str, Page | str], unread: list[Unread]
+    ) -> dict[str, tuple[str, ...]]:
+        """See what each server counts, from its statistics or else from its metrics. Raises when it is neither.
+
+        Returns the versions of the model that each has loaded; those that do not tell are left out.
+        """
+        loaded: dict[str, tuple[str, ...]] = {}
         for one in self.servers:
             page = metrics[one.name]
             if isinstance(page, str):
                 lost = "no quantiles from Triton, no device utilisation and no memory"
                 unread.append(Unread(f"metrics of {one.name} ({one.metrics_url})", page, lost))
             try:
-                _parsed(one.api.statistics(self.model), one.name)
+                told = one.api.statistics(self.model)
+                _parsed(told, one.name)
+                loaded[one.name] = counted_work.versions_in(told, self.model)
             except (Refused, Unavailable) as error:
                 if isinstance(page, str) or counted_work.work_of_metrics(page, self.model) is None:
                     raise
                 self._without_statistics.add(one.name)
                 lost = "no times by batch size: no histogram of batches, and nothing can be predicted"
                 unread.append(Unread(f"statistics of {one.name}", str(error), lost))
+        return {name: versions for name, versions in loaded.items() if versions}
 
     # ---- at every look
 

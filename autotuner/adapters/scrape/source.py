@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from autotuner.adapters.scrape.reading import Answer, read_all
 from autotuner.adapters.scrape.statistics import read_statistics, statistics_url
-from autotuner.domain.measurement import BatchTiming, GatewayCounters, Sample, ServerCounters
+from autotuner.domain.measurement import GatewayCounters, Sample, ServerCounters
 from autotuner.domain.target import Replica, Target
 from autotuner.instruments import envoy, triton
 from autotuner.instruments.exposition import Page
@@ -71,22 +71,21 @@ class ScrapedMetrics:
     ) -> ServerCounters | None:
         try:
             page = Page(answers[self._metrics_url(replica)].read(), triton.WANTED)
-            batches = self._batches(replica, answers, faults)
-            return triton.read_server(page, self._target.model, batches)
+            return triton.read_server(page, self._target.model, self._statistics(replica, answers, faults))
         except Unreadable as reason:
             _note(faults, replica.name, f"the server's metrics ({self._metrics_url(replica)}): {reason}")
             return None
 
-    def _batches(
+    def _statistics(
         self, replica: Replica, answers: Mapping[str, Answer], faults: dict[str, str]
-    ) -> tuple[BatchTiming, ...]:
-        """Statistics by batch size; without them the rest of the server's counters is still good."""
+    ) -> triton.Statistics:
+        """The model's statistics; without them the rest of the server's counters is still good."""
         try:
             url = self._statistics_url(replica)
             return read_statistics(answers[url], url)
         except Unreadable as reason:
             _note(faults, replica.name, str(reason))
-            return ()
+            return triton.UNTOLD
 
     @property
     def _urls(self) -> list[str]:

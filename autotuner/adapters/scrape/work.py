@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotuner.domain.findings.reading import Batch, Device, Quantiles, Work
+from autotuner.domain.provenance import ordered
 from autotuner.instruments.readings import Readings, Unreadable, sensible
 from autotuner.instruments.triton import DEVICE_BUSY, INFERENCE, MEMORY_TOTAL, MEMORY_USED, UNKNOWN_FORM
 
@@ -43,6 +44,12 @@ def read_work(statistics: Mapping[str, Any]) -> dict[str, Work]:
             f"inference statistics in an unknown form ({type(error).__name__}: {error})"
         ) from error
     return found
+
+
+def versions_in(statistics: Mapping[str, Any], model: str) -> tuple[str, ...]:
+    """Return the versions of a model that inference statistics are of: those that are loaded."""
+    mine = (each for each in statistics["model_stats"] if each["name"] == model)
+    return ordered(filter(None, (str(each.get("version", "")) for each in mine)))
 
 
 def _work(version: Mapping[str, Any]) -> Work:

@@ -110,6 +110,11 @@ class Faults:
             lambda: server.serve(with_configuration(server.config, configuration), self._simulation.now),
         )
 
+    def another_version(self, replica: str, *versions: str, after: timedelta = NOW) -> None:
+        """The server has other versions of the model loaded; none named: it no longer tells which."""
+        server = self._simulation.server(replica)
+        self._plan(after, lambda: setattr(server, "model_versions", versions))
+
     def take_memory(self, replica: str, memory_bytes: float, after: timedelta = NOW) -> None:
         """Something else occupies device memory; loads that no longer fit are refused; 0 gives it back."""
         server = self._simulation.server(replica)

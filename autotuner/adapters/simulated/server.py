@@ -36,6 +36,8 @@ class Server:
         """Words in which every load is refused; empty when loads are accepted."""
         self.hangs = False
         """Whether an accepted load never becomes effective."""
+        self.model_versions: tuple[str, ...] = ("1",)
+        self.triton = "2.51.0"
         self.memory_taken_bytes = 0.0
         """Device memory that something else occupies."""
         self.batcher = Batcher(profile, profile.incumbent, batching)
@@ -108,6 +110,7 @@ class Server:
         device = self._profile.reports_device
         used = self._memory_bytes(self._configuration, self._loading)
         return self._tally.counters(
+            model_versions=self.model_versions,
             memory_used_bytes=used if device else None,
             memory_total_bytes=self._profile.device_memory_bytes if device else None,
             device_busy_seconds=self._tally.busy_seconds if device else None,
@@ -140,6 +143,7 @@ class _Tally:
 
     def counters(
         self,
+        model_versions: tuple[str, ...],
         memory_used_bytes: float | None,
         memory_total_bytes: float | None,
         device_busy_seconds: float | None,
@@ -154,6 +158,7 @@ class _Tally:
             infer_seconds=self.infer_seconds,
             output_seconds=0.0,
             batches=tuple(BatchTiming(size, *self.batches[size]) for size in sorted(self.batches)),
+            model_versions=model_versions,
             memory_used_bytes=memory_used_bytes,
             memory_total_bytes=memory_total_bytes,
             device_busy_seconds=device_busy_seconds,

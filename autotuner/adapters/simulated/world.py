@@ -12,6 +12,7 @@ from autotuner.adapters.simulated.reports import Reports
 from autotuner.adapters.simulated.simulation import Simulation
 from autotuner.domain.configuration import ModelConfig
 from autotuner.domain.measurement import Sample
+from autotuner.domain.provenance import Provenance
 from autotuner.domain.target import Target
 from autotuner.ports import Clock, World
 
@@ -39,6 +40,13 @@ class SimulatedServing:
         """Say whether the model is ready on the replica."""
         with self._simulation.present():
             return self._simulation.server(replica).up
+
+    def provenance(self, replica: str) -> Provenance:
+        """Return what the replica runs. Raises Unavailable, InvalidInput."""
+        with self._simulation.present():
+            server = self._simulation.server(replica)
+            server.require_up()
+            return Provenance(triton=server.triton)
 
     def load(self, replica: str, config: ModelConfig, limit: timedelta) -> None:
         """Load the complete configuration `config`. Raises Refused, Unavailable, InvalidInput."""

@@ -24,6 +24,7 @@ from tritonclient.utils import InferenceServerException
 
 from autotuner.adapters.triton.refusals import explain
 from autotuner.domain.configuration import ModelConfig, fingerprint, misshapen_field
+from autotuner.domain.provenance import Provenance
 from autotuner.domain.target import Replica, Target
 from autotuner.errors import AutotunerError, InvalidInput, Refused, Unavailable
 
@@ -56,6 +57,14 @@ class TritonServing:
                 return bool(client.is_server_ready()) and bool(client.is_model_ready(self.target.model))
         except (Unavailable, Refused):
             return False
+
+    def provenance(self, replica: str) -> Provenance:
+        """Return the server's own version. Raises Unavailable, Refused."""
+        with _conversation(self.target.replica(replica), READ_LIMIT, "does not tell its version") as client:
+            told = client.get_server_metadata()
+        if not isinstance(told, dict) or not isinstance(told.get("version"), str):
+            raise Unavailable(f"triton {replica}", "its metadata are not those of a Triton")
+        return Provenance(triton=told["version"])
 
     def load(self, replica: str, config: ModelConfig, limit: timedelta) -> None:
         """Load the model with the complete configuration `config`; returns when it is ready and reads back the same.

@@ -169,7 +169,7 @@ class Facts:
     """What does not change while a diagnosis looks.
 
     model: the one that is looked at. configs: complete configurations by model, those of an ensemble's
-    members too. versions: of Triton, by replica.
+    members too. versions: of Triton, by replica; model_versions: of the model, as loaded there.
     models: how many the server has in all, None where it does not say. weighted_route: whether the gateway has a route
     whose weights can be changed, None where that is not known.
     """
@@ -180,3 +180,4 @@ class Facts:
     models: int | None = None
     weighted_route: bool | None = None
     unread: tuple[Unread, ...] = ()
+    model_versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
