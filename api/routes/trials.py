@@ -47,8 +47,8 @@ COLUMNS = (
 )
 """The columns of the CSV export; sets are written with spaces between their members."""
 
-CHUNK = 100
-"""Lines that are sent at a time."""
+FIRST_CHUNK, CHUNK = 50, 200
+"""Lines that are sent at a time: at first, then twice as many each time, and at most."""
 
 
 def trials_page(
@@ -141,11 +141,13 @@ def _stream(app: Application, lines: Iterable[str], media_type: str, file_name: 
 def _chunks(lines: Iterable[str]) -> Iterator[str]:
     """The same text in larger pieces, at least one: a piece costs a change of threads."""
     pending: list[str] = []
+    enough = FIRST_CHUNK
     for line in lines:
         pending.append(line)
-        if len(pending) >= CHUNK:
+        if len(pending) >= enough:
             yield "".join(pending)
             pending.clear()
+            enough = min(2 * enough, CHUNK)
     yield "".join(pending)
 
 

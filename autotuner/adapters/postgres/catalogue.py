@@ -72,7 +72,7 @@ T = TypeVar("T")
 BATCH = 1_000
 """Trials read at once by whoever wants all: nobody's slow connection keeps a transaction open."""
 
-FIRST_BATCH = 100
+FIRST_BATCH = 50
 """The same, to begin with, twice as many each time: whoever wants all sees the first of them soon, and whoever wanted
 no more than those costs little."""
 
