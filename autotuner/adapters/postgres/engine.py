@@ -61,6 +61,7 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
         database_url(url),
         pool_size=pool_size,
         max_overflow=0,
+        pool_use_lifo=True,  # the few that are used know the statements, and PostgreSQL has planned them
         pool_timeout=CONNECT_SECONDS,
         pool_recycle=1800,
         hide_parameters=True,
