@@ -25,6 +25,7 @@ from autotuner.domain.configuration import ModelConfig, fingerprint, with_config
 from autotuner.domain.lifecycle import absorb, next_step
 from autotuner.domain.observation import WORKLOAD, ActionResult, Decision, Observation
 from autotuner.domain.provenance import Provenance
+from autotuner.domain.rollout import brings_something
 from autotuner.domain.routing import unwatched_weights
 from autotuner.domain.study import (
     Action,
@@ -322,12 +323,21 @@ class Controller:
                 self._world(study).route.set_weights(action.weights)
                 return ActionResult(self._clock.now(), True)
             if isinstance(action, PutUp | TakeDown):
-                _canary_set(self._world(study).canary, up=isinstance(action, PutUp))
+                self._set_canary(study, up=isinstance(action, PutUp))
                 return ActionResult(self._clock.now(), True)
             assert isinstance(action, Propose)
             return self._propose(study, sequence)
         except AutotunerError as error:
             return ActionResult(self._clock.now(), False, str(error), isinstance(error, Unavailable))
+
+    def _set_canary(self, study: Study, *, up: bool) -> None:
+        canary = self._world(study).canary
+        if canary is None:
+            raise Refused("this target has a canary of its own: none is put up or taken down")
+        if up:
+            canary.put_up()
+        else:
+            canary.take_down(give_back=not brings_something(study))
 
     def _propose(self, study: Study, sequence: int) -> ActionResult | None:
         """Ask the sampler, or for its answer; None while it computes. The same records give the same proposal."""
@@ -444,15 +454,6 @@ def _objection(canary: Canary) -> dict[str, str]:
     except AutotunerError as error:
         objection = str(error)
     return {WORKLOAD: objection} if objection else {}
-
-
-def _canary_set(canary: Canary | None, *, up: bool) -> None:
-    if canary is None:
-        raise Refused("this target has a canary of its own: none is put up or taken down")
-    if up:
-        canary.put_up()
-    else:
-        canary.take_down()
 
 
 def _texts(configs: Mapping[str, ModelConfig]) -> dict[str, str]:

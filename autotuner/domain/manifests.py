@@ -38,6 +38,9 @@ ROUTE_BEFORE = "autotuner/route-before"
 SERVED_BEFORE = "autotuner/served-before"
 """Annotation of what is kept of a ConfigMap: the fingerprint of the configuration its text means."""
 
+WRITTEN = "autotuner/written"
+"""Annotation of the same: digests of the texts that were written in its place, before they were."""
+
 LONGEST_NAME = 45
 """A Deployment's name with two suffixes (11 and 6 characters) has to fit into the 63 of a pod's host name."""
 
@@ -98,14 +101,17 @@ def canary_deployment(
 
 
 def canary_service(
-    workload: Workload, target: str, stable: Manifest, service: Manifest, expires_at: datetime
+    workload: Workload, target: str, owner: Manifest, service: Manifest, expires_at: datetime
 ) -> dict[str, Any]:
-    """Return the Service in front of the canary: the ports of the stable one, the pods of the canary alone."""
+    """Return the Service in front of the canary: the ports of the stable one, the pods of the canary alone.
+
+    owner: with which it goes. It remembers what the route was, so that is the route.
+    """
     ports = [{key: port[key] for key in PORT_FIELDS if key in port} for port in service["spec"]["ports"]]
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(workload, target, stable, expires_at),
+        "metadata": _metadata(workload, target, owner, expires_at),
         "spec": {"selector": canary_labels(target), "ports": ports},
     }
 
@@ -115,35 +121,35 @@ PORT_FIELDS = ("name", "port", "targetPort", "protocol", "appProtocol")
 
 
 def kept_config(
-    workload: Workload, target: str, stable: Manifest, text: str, served: str, expires_at: datetime
+    workload: Workload, target: str, owner: Manifest, served: str, expires_at: datetime
 ) -> dict[str, Any]:
     """Return the ConfigMap that keeps production's configuration text as it was, to the byte, while it is changed.
 
-    served: the fingerprint of what that text means.
+    owner: the ConfigMap whose text it is, and with which it goes. served: the fingerprint of what that text means.
     """
-    metadata = _metadata(workload, target, stable, expires_at)
+    metadata = _metadata(workload, target, owner, expires_at)
     metadata["annotations"][SERVED_BEFORE] = served
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata,
-        "data": {workload.config_key: text},
+        "data": {workload.config_key: str(owner["data"][workload.config_key])},
     }
 
 
-def _metadata(workload: Workload, target: str, stable: Manifest, expires_at: datetime) -> dict[str, Any]:
-    owner = {
-        "apiVersion": stable["apiVersion"],
-        "kind": stable["kind"],
-        "name": stable["metadata"]["name"],
-        "uid": stable["metadata"]["uid"],
+def _metadata(workload: Workload, target: str, owner: Manifest, expires_at: datetime) -> dict[str, Any]:
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
     }
     return {
         "name": canary_name(workload, target),
         "namespace": workload.namespace,
         "labels": canary_labels(target),
         "annotations": {EXPIRES_AT: expires_at.isoformat(timespec="seconds")},
-        "ownerReferences": [owner],
+        "ownerReferences": [reference],
     }
 
 

@@ -32,12 +32,20 @@ from autotuner.domain.study import (
 )
 from autotuner.domain.trial_states import begin, production_fingerprint
 
+PERSON = "a person must look"
+"""How a study ends that could not put everything right."""
+
 
 def winning_configuration(study: Study) -> Configuration | None:
     """Return what the study brings, or has to take out of, production: its winner, once that is chosen."""
     if study.plan.reverses is not None:
         return study.plan.reverses.promoted
     return study.trials[study.winner].configuration if study.winner is not None else None
+
+
+def brings_something(study: Study) -> bool:
+    """Say whether production is meant to end on something else than it began with."""
+    return study.plan.reverses is not None or study.intended is Outcome.PROMOTED
 
 
 def known_fingerprints(study: Study) -> Mapping[str, frozenset[str]]:
@@ -143,7 +151,7 @@ def restore(study: Study, seen: Observation) -> Decision:
     wrong = [name for name in _touched(study) if not _right(study, incumbent, name, seen)]
     late, given_up = _lateness(study, seen)
     wanted = _weights_while(study, incumbent, [] if late else wrong, wrong, seen)
-    if seen.weights is not None and dict(seen.weights) != wanted and not given_up:
+    if seen.weights is not None and not _given(study, seen.weights, wanted) and not given_up:
         return acting(study, SetWeights(wanted), seen.at, "give production its traffic back")
     if late:
         return _cleared(study, seen, _unrestored(study, seen, wrong, wanted))
@@ -163,7 +171,8 @@ def restore(study: Study, seen: Observation) -> Decision:
 
 def _cleared(study: Study, seen: Observation, trouble: Sequence[str] = ()) -> Decision:
     """Take down the canary that this study put up, then end. One that cannot be taken down is left to the reaper."""
-    study = _troubled(study, seen, "; ".join(trouble))
+    if PERSON not in study.reason:  # told once, however often taking the canary down has to be tried
+        study = _troubled(study, seen, "; ".join(trouble))
     if study.canary_since is None:
         return _ended(study, seen)
     if seen.at - (study.phase_since or seen.at) < 2 * _limit(study):
@@ -194,10 +203,20 @@ def _weights_while(
     return canary_weights(study.plan, incumbent, 0.0) if canary in wrong else dict(incumbent.weights)
 
 
+def _given(study: Study, weights: Mapping[str, int], wanted: Mapping[str, int]) -> bool:
+    """Say whether production has its traffic: by the weights wanted, or because the canary has no place any more.
+
+    It has none once taking the canary down has begun, or when somebody took it out of the route.
+    """
+    canary = study.plan.target.canary.at_gateway
+    gone = study.plan.target.workload is not None and canary not in weights
+    return gone or dict(weights) == dict(wanted)
+
+
 def _unrestored(study: Study, seen: Observation, wrong: list[str], wanted: Mapping[str, int]) -> list[str]:
     """Return what could not be put right and why, one text each."""
     found = []
-    if seen.weights is None or dict(seen.weights) != wanted:
+    if seen.weights is None or not _given(study, seen.weights, wanted):
         why = "they do not stay as they are set" if seen.weights else seen.faults.get("gateway", "no answer")
         found.append(f"the weights could not be restored: {why}")
     for name in wrong:
@@ -210,13 +229,16 @@ def _unrestored(study: Study, seen: Observation, wrong: list[str], wanted: Mappi
 def _touched(study: Study) -> tuple[str, ...]:
     """Replicas whose configuration the study is answerable for, production before the canary.
 
-    A canary that is taken down afterwards need not be put right first.
+    A canary that is taken down afterwards need not be put right first. Pods are answered for together once one of them
+    is promoted: whichever is replaced meanwhile comes back with the winner, and under another name of ours.
     """
     target = study.plan.target
     canary = (target.canary.name,) if target.workload is None else ()
     if study.plan.reverses is not None:
         return (*target.stable_names, *canary)
     staged = {name for t in study.trials if t.kind is TrialKind.STAGE for name in t.replicas}
+    if staged and target.workload is not None:
+        return target.stable_names
     return (*(name for name in target.stable_names if name in staged), *canary)
 
 
@@ -260,7 +282,7 @@ def _troubled(study: Study, seen: Observation, trouble: str) -> Study:
         return study
     outcome = study.intended or Outcome.ABORTED
     outcome = outcome if _stands(study, outcome, seen) else Outcome.ABORTED
-    return replace(study, intended=outcome, reason=f"{study.reason}; {trouble}: a person must look")
+    return replace(study, intended=outcome, reason=f"{study.reason}; {trouble}: {PERSON}")
 
 
 def _ended(study: Study, seen: Observation) -> Decision:
@@ -272,7 +294,10 @@ def _ended(study: Study, seen: Observation) -> Decision:
 
 
 def _stands(study: Study, outcome: Outcome, seen: Observation) -> bool:
-    """Say whether every stable replica serves what a promotion, or taking one back, was to bring."""
+    """Say whether every stable replica serves what a promotion, or taking one back, was to bring.
+
+    A pod that is not there comes back with what the ConfigMap says, which is the same.
+    """
     incumbent, winner = study.incumbent, winning_configuration(study)
     if outcome not in (Outcome.PROMOTED, Outcome.ROLLED_BACK) or incumbent is None or winner is None:
         return False
@@ -281,4 +306,9 @@ def _stands(study: Study, outcome: Outcome, seen: Observation) -> bool:
         name: incumbent.fingerprints[name] if back else _fingerprint(incumbent, name, winner)
         for name in study.plan.target.stable_names
     }
-    return all(seen.fingerprints.get(name) == served for name, served in wanted.items())
+    workload = study.plan.target.workload
+    comes_back = workload is not None and bool(workload.config_map)
+    return all(
+        seen.fingerprints.get(name, served if comes_back else None) == served
+        for name, served in wanted.items()
+    )

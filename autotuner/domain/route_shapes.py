@@ -49,7 +49,10 @@ class RouteShape(Protocol):
         """Return what the route is without a canary, as text. Raises Refused."""
 
     def dismiss(self, route: Manifest, workload: Workload, place: Place, before: str) -> list[Operation]:
-        """Return the change that puts back what was before; none when no canary is in the route."""
+        """Return the change that puts back what was before; none when no canary is in the route.
+
+        before: empty when that is not known any more.
+        """
 
 
 @dataclass(frozen=True)
@@ -119,13 +122,17 @@ class WeightedList:
     def dismiss(self, route: Manifest, workload: Workload, place: Place, before: str) -> list[Operation]:
         """Return the change that puts back what was before; none when no canary is in the route.
 
-        Where somebody else has changed the list meanwhile, only our own backend is taken out of it.
+        Where somebody else has changed the list meanwhile, or it is not known any more what was before, only our own
+        backend is taken out of it.
         """
-        found = self._listed(route, workload)
+        rules = route.get("spec", {}).get(self.rules, [])
+        found: list[Manifest] = (
+            rules[workload.route.rule].get(self.backends, []) if _has(rules, workload) else []
+        )
         names = [self._name(each) for each in found]
         if place.canary not in names:
             return []
-        if names == [place.stable, place.canary]:
+        if before and names == [place.stable, place.canary]:
             return self._exchanged(workload, found, json.loads(before))
         others = [each for each in found if self._name(each) != place.canary]
         return self._exchanged(workload, found, others)
@@ -144,7 +151,7 @@ class WeightedList:
 
     def _listed(self, route: Manifest, workload: Workload) -> list[Manifest]:
         rules = route.get("spec", {}).get(self.rules, [])
-        if workload.route.rule >= len(rules):
+        if not _has(rules, workload):
             raise Refused(f"{workload.route.kind} {workload.route.name} has no rule {workload.route.rule}")
         found: list[Manifest] = rules[workload.route.rule].get(self.backends, [])
         return found
@@ -179,6 +186,10 @@ class WeightedList:
         domain = str(inner[last]).partition(".")[2]
         inner[last] = f"{name}.{domain}" if domain else name
         return made
+
+
+def _has(rules: Sequence[Manifest], workload: Workload) -> bool:
+    return workload.route.rule < len(rules)
 
 
 SHAPES: Mapping[RouteKind, RouteShape] = {

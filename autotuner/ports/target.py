@@ -93,8 +93,11 @@ class Canary(Protocol):
         Raises Refused with what is missing or in the way, Unavailable.
         """
 
-    def take_down(self) -> None:
-        """Remove all that `put_up` made and give the route back as it was; idempotent. Raises Unavailable, Refused."""
+    def take_down(self, *, give_back: bool = False) -> None:
+        """Remove all that `put_up` made and give the route back as it was; idempotent. Raises Unavailable, Refused.
+
+        give_back: whether what production's pods start with is put back too, where a promotion had begun to change it.
+        """
 
     def objection(self) -> str:
         """Return why production is not what the study began with; empty while it is. Raises Unavailable."""

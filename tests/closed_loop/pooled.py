@@ -116,7 +116,7 @@ class PooledWorld:
         gateway = {name: each for name, each in sample.gateway.items() if name == CANARY and self.up}
         stable = [sample.gateway[name] for name in self.target.stable_names if name in sample.gateway]
         if len(stable) == len(self.target.stable):
-            gateway[STABLE] = _together(stable)
+            gateway[STABLE] = together(stable)
         servers = {name: each for name, each in sample.servers.items() if name != CANARY or self.up}
         return replace(sample, gateway=gateway, servers=servers)
 
@@ -127,7 +127,7 @@ class PooledWorld:
             raise Refused(self.refuses)
         self.up = True
 
-    def take_down(self) -> None:
+    def take_down(self, *, give_back: bool = False) -> None:
         """Let the canary be gone."""
         self.taken_down += 1
         self.up = False
@@ -137,7 +137,8 @@ class PooledWorld:
         return self.rolled_out
 
 
-def _together(counters: list[GatewayCounters]) -> GatewayCounters:
+def together(counters: list[GatewayCounters]) -> GatewayCounters:
+    """What a gateway counts of several servers that it knows as one."""
     return GatewayCounters(
         sent=sum(each.sent for each in counters),
         ended=sum(each.ended for each in counters),

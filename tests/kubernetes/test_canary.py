@@ -28,9 +28,10 @@ from autotuner.domain.manifests import Manifest
 from autotuner.domain.target import Target
 from autotuner.errors import Conflict, Refused, Unavailable
 from autotuner.target_file import parse_target_file
+from tests.cluster.team import APPS, CANARY, CONFIG, CORE, LABELS, NAME, NAMESPACE
 from tests.kubernetes.kubelet import IMAGE_DIGEST
 from tests.kubernetes.plane import ControlPlane
-from tests.kubernetes.town import APPS, CANARY, CONFIG, CORE, LABELS, NAME, NAMESPACE, Town, until
+from tests.kubernetes.town import Town, until
 
 
 class CutOff(Cluster):

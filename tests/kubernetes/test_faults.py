@@ -10,9 +10,10 @@ from pydantic import SecretStr
 from autotuner.bootstrap import application
 from autotuner.domain.study import Outcome, Study
 from autotuner.settings import Settings
+from tests.cluster.team import APPS, CANARY, NAME, ROUTES
 from tests.kubernetes.plane import ControlPlane
 from tests.kubernetes.studies import command, settings, started, worker
-from tests.kubernetes.town import APPS, CANARY, NAME, ROUTES, Town, until
+from tests.kubernetes.town import Town, until
 from tests.postgres_server import PostgresServer
 
 APPEARS_WITHIN_SECONDS = 120

@@ -12,9 +12,10 @@ from autotuner.bootstrap import application
 from autotuner.domain.configuration import read_configuration
 from autotuner.domain.study import Outcome, Study, TrialKind
 from autotuner.settings import Settings
+from tests.cluster.team import CONFIG
 from tests.kubernetes.plane import ControlPlane
 from tests.kubernetes.studies import command, settings, started
-from tests.kubernetes.town import CONFIG, Town
+from tests.kubernetes.town import Town
 from tests.postgres_server import PostgresServer
 
 

@@ -14,9 +14,10 @@ from autotuner.domain.target import Target
 from autotuner.domain.workload import RouteKind, RouteReference
 from autotuner.errors import Refused
 from autotuner.target_file import parse_target_file
+from tests.cluster.team import NAME, NAMESPACE, ROUTE, ROUTES
 from tests.kubernetes.api import ApiError
 from tests.kubernetes.plane import ControlPlane
-from tests.kubernetes.town import NAME, NAMESPACE, ROUTE, ROUTES, Town
+from tests.kubernetes.town import Town
 
 GROUPS = {
     RouteKind.HTTP_ROUTE: "apis/gateway.networking.k8s.io/v1",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,18 +16,13 @@ from autotuner.sandbox.model_repository import config_pbtxt, reference_requests,
 from autotuner.sandbox.traffic import TrafficConfig, TrafficProcess
 from autotuner.sandbox.tritonserver import TritonInstallation, install
 from autotuner.sandbox.workload import Workload, parse_workload
+from tests.cluster import team
+from tests.cluster.team import CANARY, CONFIG, CORE, MODEL, NAME, NAMESPACE
 from tests.kubernetes.api import Api
 from tests.kubernetes.dataplane import DataPlane
 from tests.kubernetes.kubelet import Kubelet
 
-NAMESPACE, NAME, CONFIG = "prod", "vision", "vision-config"
-MODEL = "quick"
 CEILING_MS, LARGEST_SHARE = 150, 0.9
-LABELS = {"app": NAME}
-CANARY = f"{NAME}-canary-{NAME}"
-CORE, APPS = f"/api/v1/namespaces/{NAMESPACE}", f"/apis/apps/v1/namespaces/{NAMESPACE}"
-ROUTES = f"/apis/gateway.networking.k8s.io/v1/namespaces/{NAMESPACE}/httproutes"
-VOLATILE = ("resourceVersion", "generation", "managedFields", "creationTimestamp", "uid")
 
 
 def a_workload() -> Workload:
@@ -46,63 +41,6 @@ def a_workload() -> Workload:
             "slo": {"p99_ms": CEILING_MS, "max_canary_share": LARGEST_SHARE},
         }
     )
-
-
-def deployment(
-    repository: Path, *, image: str = "registry.example/triton:25.01", gpus: int = 1
-) -> dict[str, Any]:
-    """The stable Deployment; its pods read the model from the node and config.pbtxt from the ConfigMap."""
-    mounts = [
-        {"name": "models", "mountPath": "/models"},
-        {"name": "config", "mountPath": f"/models/{MODEL}/config.pbtxt", "subPath": "config.pbtxt"},
-    ]
-    container = {
-        "name": "triton",
-        "image": image,
-        "command": ["tritonserver"],
-        "args": ["--model-repository=/models", "--model-control-mode=explicit", f"--load-model={MODEL}"],
-        "ports": [{"containerPort": port} for port in (8000, 8001, 8002)],
-        "resources": {"limits": {"nvidia.com/gpu": str(gpus), "cpu": "2", "memory": "4Gi"}},
-        "readinessProbe": {"httpGet": {"path": "/v2/health/ready", "port": 8000}},
-        "volumeMounts": mounts,
-    }
-    volumes = [
-        {"name": "models", "hostPath": {"path": str(repository)}},
-        {"name": "config", "configMap": {"name": CONFIG}},
-    ]
-    spec = {
-        "containers": [container],
-        "volumes": volumes,
-        "nodeSelector": {"accelerator": "emulated"},
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": NAME, "labels": LABELS},
-        "spec": {
-            "replicas": 2,
-            "selector": {"matchLabels": LABELS},
-            "template": {"metadata": {"labels": LABELS}, "spec": spec},
-        },
-    }
-
-
-SERVICE = {
-    "apiVersion": "v1",
-    "kind": "Service",
-    "metadata": {"name": NAME},
-    "spec": {"selector": LABELS, "ports": [{"name": "http", "port": 8000, "targetPort": 8000}]},
-}
-ROUTE = {
-    "apiVersion": "gateway.networking.k8s.io/v1",
-    "kind": "HTTPRoute",
-    "metadata": {"name": NAME},
-    "spec": {
-        "parentRefs": [{"name": "public"}],
-        "rules": [{"backendRefs": [{"name": NAME, "port": 8000}]}],
-    },
-}
 
 
 @dataclass
@@ -143,38 +81,15 @@ class Town:
     def found(self) -> None:
         """Make what the team has made."""
         repository = write_repository(self.workload, self.directory / "models")
-        data = {"config.pbtxt": config_pbtxt(self.workload)}
-        config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG}, "data": data}
-        self.api.create(f"{CORE}/configmaps", config)
-        self.api.create(f"{CORE}/services", SERVICE)
-        self.api.create(f"{APPS}/deployments", deployment(repository))
-        self.api.create(ROUTES, ROUTE)
+        team.found(self.api, repository, config_pbtxt(self.workload))
 
     def ready(self, labels: dict[str, str] | None = None) -> list[dict[str, Any]]:
         """Ready pods with these labels."""
-        wanted = (labels or LABELS).items()
-        return [
-            pod
-            for pod in self.api.items(f"{CORE}/pods")
-            if wanted <= pod["metadata"].get("labels", {}).items() and _is_ready(pod)
-        ]
+        return team.ready(self.api, labels)
 
     def snapshot(self) -> dict[str, Any]:
         """Every object of the namespace without what changes by itself: names and content."""
-        kinds = {
-            "ConfigMap": f"{CORE}/configmaps",
-            "Service": f"{CORE}/services",
-            "Deployment": f"{APPS}/deployments",
-            "HTTPRoute": ROUTES,
-            "Ingress": f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/ingresses",
-        }
-        found = {}
-        for kind, path in kinds.items():
-            for each in self.api.items(path):
-                metadata = {k: v for k, v in each["metadata"].items() if k not in VOLATILE}
-                content = {k: v for k, v in each.items() if k not in ("metadata", "status")}
-                found[f"{kind}/{metadata['name']}"] = {**content, "metadata": metadata}
-        return found
+        return team.snapshot(self.api)
 
     def target(self, **study: Any) -> dict[str, Any]:
         """The content of a target file for this town."""
@@ -247,17 +162,17 @@ class Town:
         return self.traffic.stop
 
     def _remove(self) -> None:
-        self.api.delete(f"/api/v1/namespaces/{NAMESPACE}")
-        for name in self.nodes:
-            self.api.delete(f"/api/v1/nodes/{name}")
-        for pod in self.api.items(f"{CORE}/pods"):
-            self.api.delete(f"{CORE}/pods/{pod['metadata']['name']}", grace_seconds=0)
-        until(lambda: self.api.find(f"/api/v1/namespaces/{NAMESPACE}") is None, "the namespace is gone", 60)
+        removed(self.api, self.nodes)
 
 
-def _is_ready(pod: dict[str, Any]) -> bool:
-    conditions = {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", [])}
-    return conditions.get("Ready") == "True" and not pod["metadata"].get("deletionTimestamp")
+def removed(api: Api, nodes: Iterable[str]) -> None:
+    """Remove the namespace, its pods and nodes."""
+    api.delete(f"/api/v1/namespaces/{NAMESPACE}")
+    for name in nodes:
+        api.delete(f"/api/v1/nodes/{name}")
+    for pod in api.items(f"{CORE}/pods"):
+        api.delete(f"{CORE}/pods/{pod['metadata']['name']}", grace_seconds=0)
+    until(lambda: api.find(f"/api/v1/namespaces/{NAMESPACE}") is None, "the namespace is gone", 60)
 
 
 def until(holds: Callable[[], bool], what: str, seconds: float) -> None:

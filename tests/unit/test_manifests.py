@@ -21,7 +21,7 @@ from autotuner.domain.manifests import (
 from autotuner.errors import Refused
 from tests.builders import at
 from tests.closed_loop.pooled import a_workload
-from tests.cluster_objects import LABELS, a_deployment, a_pod, a_service
+from tests.cluster_objects import LABELS, a_deployment, a_pod, a_service, an_http_route
 
 DIGEST = "sha256:" + "ab" * 32
 
@@ -89,14 +89,21 @@ def test_names_are_always_the_same_and_never_too_long() -> None:
 
 
 def test_the_service_of_the_canary_selects_the_canary_and_takes_no_node_port() -> None:
-    service = canary_service(a_workload(), "vision", a_deployment(), a_service(), at(0))
+    route = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute"} | an_http_route()
+    route["metadata"]["uid"] = "0000-2222"
+    service = canary_service(a_workload(), "vision", route, a_service(), at(0))
+    assert service["metadata"]["ownerReferences"][0]["uid"] == "0000-2222"
     assert service["spec"]["selector"] == canary_labels("vision")
     assert not service["spec"]["selector"].items() & LABELS.items()
     assert service["spec"]["ports"] == [{"name": "http", "port": 8000, "targetPort": 8000, "protocol": "TCP"}]
 
 
 def test_the_text_of_production_is_kept_to_the_byte() -> None:
-    kept = kept_config(a_workload(), "vision", a_deployment(), "name: 'x'\t\n", "print", at(0))
+    metadata = {"name": "vision-config", "namespace": "prod", "uid": "0000-3333"}
+    data = {"config.pbtxt": "name: 'x'\t\n", "other": "kept by nobody"}
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    kept = kept_config(a_workload(), "vision", owner, "print", at(0))
+    assert kept["metadata"]["ownerReferences"][0]["uid"] == "0000-3333"
     assert kept["data"] == {"config.pbtxt": "name: 'x'\t\n"}
 
 

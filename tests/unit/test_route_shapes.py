@@ -146,3 +146,15 @@ def test_an_ingress_that_goes_elsewhere_is_refused() -> None:
     other["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"] = "else"
     with pytest.raises(Refused, match="goes to else"):
         canary_ingress(other, PLACE, {"annotations": {}}, 1)
+
+
+@EVERY_KIND
+def test_where_it_is_not_known_what_was_before_our_backend_alone_is_taken_out(
+    kind: RouteKind, route: dict[str, Any]
+) -> None:
+    shape, workload = SHAPES[kind], a_workload(route=RouteReference(kind, "vision"))
+    admitted = patched(route, shape.admit(route, workload, PLACE))
+    left = patched(admitted, shape.dismiss(admitted, workload, PLACE, ""))
+    assert shape.weights(left, workload, PLACE) == {"stable": 1000}
+    assert shape.dismiss(left, workload, PLACE, "") == []
+    assert shape.dismiss({"spec": {}}, workload, PLACE, "") == []

@@ -10,7 +10,9 @@ import json
 from datetime import datetime
 
 from autotuner.adapters.kubernetes.client import Cluster
+from autotuner.adapters.kubernetes.production import put_text_back
 from autotuner.adapters.kubernetes.route import KubernetesRoute
+from autotuner.adapters.kubernetes.survey import require
 from autotuner.adapters.kubernetes.whereabouts import stable_pods, workload_of
 from autotuner.domain.manifests import (
     ROUTE_BEFORE,
@@ -22,6 +24,7 @@ from autotuner.domain.manifests import (
     running_images,
     template_digest,
 )
+from autotuner.domain.permissions import needs_of_study
 from autotuner.domain.preflight import Facts, blocking
 from autotuner.domain.target import Target
 from autotuner.errors import NotFound, Refused
@@ -45,11 +48,12 @@ class KubernetesCanary:
     def put_up(self) -> None:
         """Make the canary and its place in the route; idempotent, does not wait for it. Raises Refused, Unavailable."""
         workload, target, cluster = self._workload, self._target, self._cluster
+        require(cluster, workload.namespace, needs_of_study(workload))
         stable = self._stable()
         pods = stable_pods(cluster, workload, stable)
         self._check(stable, pods)
         until = self._clock.now() + workload.ttl
-        self._put_up_service(stable, until)
+        self._put_up_service(until)
         cluster.apply(canary_deployment(workload, target.name, stable, running_images(pods), until))
         self._route.admit(self._route_before(), stable, until)
 
@@ -63,10 +67,10 @@ class KubernetesCanary:
                 "set kubernetes.replicas to it"
             )
 
-    def _put_up_service(self, stable: Manifest, until: datetime) -> None:
+    def _put_up_service(self, until: datetime) -> None:
         workload, cluster = self._workload, self._cluster
         front = cluster.get("Service", workload.namespace, workload.service)
-        made = canary_service(workload, self._target.name, stable, front, until)
+        made = canary_service(workload, self._target.name, self._route.read(), front, until)
         before = self._route_before() or self._route.before()
         made["metadata"]["annotations"][ROUTE_BEFORE] = before
         cluster.apply(made)
@@ -76,27 +80,31 @@ class KubernetesCanary:
         found = service["metadata"].get("annotations", {}) if service is not None else {}
         return str(found.get(ROUTE_BEFORE, ""))
 
-    def take_down(self) -> None:
+    def take_down(self, *, give_back: bool = False) -> None:
         """Remove all that `put_up` made and give the route back as it was; idempotent. Raises Unavailable, Refused.
 
+        give_back: whether the text that pods start with is put back too, as it was kept before a promotion.
         Nothing is left to do when the workload's namespace or route went with it.
         """
-        before = self._route_before()
-        if before:
-            self._give_back(before)
+        self._dismiss(self._route_before())
+        if give_back:
+            put_text_back(self._cluster, self._target)
         for kind in MADE_OF:
             made = self._cluster.find(kind, self._workload.namespace, self._name)
             if made is not None:
                 self._cluster.delete(made)
 
-    def _give_back(self, before: str) -> None:
+    def _dismiss(self, before: str) -> None:
         try:
             self._route.dismiss(before)
         except NotFound:
             return
+        except Refused:
+            if before:
+                raise
 
     def objection(self) -> str:
-        """Return why production is not what the study began with; empty while it is. Raises Unavailable."""
+        """Return why production is not what the study began with; empty while it is. Raises Unavailable, Refused."""
         try:
             stable = self._stable()
         except NotFound:
@@ -104,6 +112,8 @@ class KubernetesCanary:
         made = self._cluster.find("Deployment", self._workload.namespace, self._name)
         if made is None:
             return "somebody deleted the canary"
+        if self._cluster.find("Service", self._workload.namespace, self._name) is None:
+            return "somebody deleted the canary's Service"
         if stable["metadata"].get("deletionTimestamp"):
             return f"{self._workload} is being deleted"
         then = made["metadata"].get("annotations", {}).get(TEMPLATE, "")

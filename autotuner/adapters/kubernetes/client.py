@@ -27,6 +27,9 @@ from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, R
 SYSTEM = "kubernetes"
 LIMIT = timedelta(seconds=4)
 FORBIDDEN = re.compile(r"cannot (\w+) resource")
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+"""Where everybody may ask what they themselves may do."""
+
 JSON_PATCH, APPLY = "application/json-patch+json", "application/apply-patch+yaml"
 
 
@@ -110,6 +113,23 @@ class Cluster:
         except NotFound:
             return
 
+    def lacks(self, verb: str, kind: str, namespace: str) -> str:
+        """Return why this user may not do this, in the words of a refusal; empty when it may. Raises Unavailable."""
+        place = Place(kind_of(kind), namespace, "")
+        wanted = {
+            "namespace": namespace,
+            "verb": verb,
+            "group": place.kind.group,
+            "resource": place.kind.plural,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": wanted},
+        }
+        answer = self._answer("POST", REVIEWS, place, verb, body=review)
+        return "" if answer.get("status", {}).get("allowed") else _not_permitted(verb, place)
+
     def _ask(
         self,
         method: str,
@@ -120,15 +140,38 @@ class Cluster:
         query: Sequence[tuple[str, str]] = (),
         media: str = "application/json",
     ) -> Manifest:
+        asked = f"?{urlencode(list(query))}" if query else ""
+        path = f"{place.kind.path(place.namespace, place.name)}{asked}"
+        return self._answer(method, path, place, verb, body=body, media=media)
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        place: Place,
+        verb: str,
+        *,
+        body: Any = None,
+        media: str = "application/json",
+    ) -> Manifest:
+        status, data = self._exchange(method, path, body, media)
+        answer = _parsed(data)
+        if status >= 300:
+            raise _translated(status, place, verb, answer or {"message": data.decode(errors="replace")})
+        if not answer:
+            raise Unavailable(SYSTEM, "the API server's answer is not an object")
+        return answer
+
+    def _exchange(self, method: str, path: str, body: Any, media: str) -> tuple[int, bytes]:
+        """Send one request and return status and text of the answer. Raises Unavailable."""
         headers = {"Accept": "application/json", "Content-Type": media}
         limit = LIMIT.total_seconds()
-        asked = f"?{urlencode(list(query))}" if query else ""
         try:
             api = self._client()
             api.update_params_for_auth(headers, None, ["BearerToken"])
             response = api.rest_client.pool_manager.request(
                 method,
-                f"{api.configuration.host}{place.kind.path(place.namespace, place.name)}{asked}",
+                f"{api.configuration.host}{path}",
                 body=None if body is None else json.dumps(body),
                 headers=headers,
                 timeout=urllib3.Timeout(connect=limit / 2, read=limit),
@@ -139,14 +182,7 @@ class Cluster:
             raise Unavailable(
                 SYSTEM, f"no answer from the API server within {limit:g} s ({_short(error)})"
             ) from error
-        answer = _parsed(response.data)
-        if response.status >= 300:
-            raise _translated(
-                response.status, place, verb, answer or {"message": response.data.decode(errors="replace")}
-            )
-        if not answer:
-            raise Unavailable(SYSTEM, "the API server's answer is not an object")
-        return answer
+        return response.status, response.data
 
     def _client(self) -> library.ApiClient:
         if self._api is None:
@@ -191,13 +227,17 @@ def _translated(status: int, place: Place, verb: str, answer: Manifest) -> Autot
     if status in (401, 403):
         # Applying what is not there yet takes two verbs; the API server says which one was missing.
         named = FORBIDDEN.search(said)
-        need = f"{named[1] if named else verb} on {place.kind.resource} in namespace {place.namespace}"
-        return Refused(f"not permitted: {need}; grant the verb to the service account ({said})")
+        need = _not_permitted(named[1] if named else verb, place)
+        return Refused(f"{need}; grant the verb to the service account ({said})")
     if status == 409 or (status == 422 and not answer.get("details", {}).get("causes")):
         return Conflict(str(place), f"somebody else changed it or owns the field: {said}")
     if status in (408, 410, 429) or status >= 500:
         return Unavailable(SYSTEM, f"the API server answers with HTTP {status}: {said}")
     return Refused(f"the API server refuses to {verb} {place}: {said}")
+
+
+def _not_permitted(verb: str, place: Place) -> str:
+    return f"not permitted: {verb} on {place.kind.resource} in namespace {place.namespace}"
 
 
 def _short(said: object, limit_characters: int = 300) -> str:

@@ -2,21 +2,24 @@
 
 A stable pod is changed in two steps: the ConfigMap first, so that a pod that restarts comes back with what it is being
 given, then the running server. Before the first change the text is kept, to the byte, in a ConfigMap of ours; giving
-the incumbent back puts that text back. What Argo CD or Flux own is never written: they would write it back.
+the incumbent back puts that text back. What is neither that text nor one of ours was written by somebody else, and
+stays. What Argo CD or Flux own is never written: they would write it back.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from datetime import timedelta
 
 from autotuner.adapters.kubernetes.client import Cluster
 from autotuner.adapters.kubernetes.whereabouts import Whereabouts, workload_of
 from autotuner.domain.configuration import ModelConfig, fingerprint
-from autotuner.domain.manifests import SERVED_BEFORE, Manifest, canary_name, kept_config
+from autotuner.domain.manifests import SERVED_BEFORE, WRITTEN, Manifest, canary_name, kept_config
 from autotuner.domain.preflight import git_owner
 from autotuner.domain.provenance import Provenance, together
 from autotuner.domain.target import Target
+from autotuner.domain.workload import Workload
 from autotuner.errors import Refused
 from autotuner.ports import Clock, Serving
 
@@ -41,16 +44,15 @@ class Production:
         workload = self._workload
         if not workload.config_map or self._kept() is not None:
             return
-        owner = git_owner(self._read())
+        found = self._read()
+        owner = git_owner(found)
         if owner:
             raise Refused(
                 f"ConfigMap {workload.config_map} is owned by {owner}: promote through Git, with "
                 "`autotuner export STUDY/winner --format patch`"
             )
-        stable = self._cluster.get(workload.kind, workload.namespace, workload.name)
         until = self._clock.now() + workload.ttl
-        made = kept_config(workload, self._target.name, stable, self._text(), fingerprint(served), until)
-        self._cluster.apply(made)
+        self._cluster.apply(kept_config(workload, self._target.name, found, fingerprint(served), until))
 
     def write(self, config: ModelConfig) -> None:
         """Let pods start with `config`: the text that was kept where it means that, a new one otherwise; idempotent.
@@ -60,28 +62,78 @@ class Production:
         workload, kept = self._workload, self._kept()
         if not workload.config_map or kept is None:
             return
-        was_served = kept["metadata"].get("annotations", {}).get(SERVED_BEFORE)
         original = kept["data"][workload.config_key]
-        text = original if was_served == fingerprint(config) else self._text_of(config)
+        text = original if _mark(kept, SERVED_BEFORE) == fingerprint(config) else self._text_of(config)
         now = self._text()
         if now == text:
             return
-        path = "/data/" + workload.config_key.replace("~", "~0").replace("/", "~1")
-        changes = [{"op": "test", "path": path, "value": now}, {"op": "replace", "path": path, "value": text}]
-        self._cluster.patch("ConfigMap", workload.namespace, workload.config_map, changes)
+        if not _is_ours(now, kept, workload):
+            if text == original:
+                return  # the server gets it back all the same
+            raise Refused(f"somebody else changed ConfigMap {workload.config_map}: it is left as it is")
+        if text != original:
+            self._cluster.apply(_with_written(kept, text))
+        _exchange(self._cluster, workload, now, text)
 
     def _kept(self) -> Manifest | None:
         name = canary_name(self._workload, self._target.name)
         return self._cluster.find("ConfigMap", self._workload.namespace, name)
 
     def _read(self) -> Manifest:
-        return self._cluster.get("ConfigMap", self._workload.namespace, self._workload.config_map)
+        found = self._cluster.get("ConfigMap", self._workload.namespace, self._workload.config_map)
+        if self._workload.config_key not in found.get("data", {}):
+            raise Refused(f"ConfigMap {self._workload.config_map} has no key {self._workload.config_key}")
+        return found
 
     def _text(self) -> str:
-        data = self._read().get("data", {})
-        if self._workload.config_key not in data:
-            raise Refused(f"ConfigMap {self._workload.config_map} has no key {self._workload.config_key}")
-        return str(data[self._workload.config_key])
+        return str(self._read()["data"][self._workload.config_key])
+
+
+def put_text_back(cluster: Cluster, target: Target) -> None:
+    """Put back the text that pods start with, as it was kept; idempotent. What somebody else wrote meanwhile stays.
+
+    Raises Conflict when somebody changes it at the same time, Refused, Unavailable.
+    """
+    workload = workload_of(target)
+    if not workload.config_map:
+        return
+    kept = cluster.find("ConfigMap", workload.namespace, canary_name(workload, target.name))
+    found = cluster.find("ConfigMap", workload.namespace, workload.config_map)
+    if kept is None or found is None:
+        return
+    now, original = found.get("data", {}).get(workload.config_key), kept["data"][workload.config_key]
+    if now is not None and now != original and _is_ours(now, kept, workload):
+        _exchange(cluster, workload, now, original)
+
+
+def _exchange(cluster: Cluster, workload: Workload, now: str, text: str) -> None:
+    path = "/data/" + workload.config_key.replace("~", "~0").replace("/", "~1")
+    changes = [{"op": "test", "path": path, "value": now}, {"op": "replace", "path": path, "value": text}]
+    cluster.patch("ConfigMap", workload.namespace, workload.config_map, changes)
+
+
+def _is_ours(text: str, kept: Manifest, workload: Workload) -> bool:
+    """Say whether a text is the one that was kept, or one that was written since."""
+    return text == kept["data"][workload.config_key] or _digest(text) in _mark(kept, WRITTEN).split()
+
+
+def _with_written(kept: Manifest, text: str) -> Manifest:
+    """What is kept, with it noted that this text is going to be written."""
+    metadata = {key: kept["metadata"][key] for key in KEPT_METADATA}
+    written = " ".join(dict.fromkeys([*_mark(kept, WRITTEN).split(), _digest(text)]))
+    metadata["annotations"] = {**metadata["annotations"], WRITTEN: written}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": kept["data"]}
+
+
+KEPT_METADATA = ("name", "namespace", "labels", "annotations", "ownerReferences")
+
+
+def _mark(kept: Manifest, name: str) -> str:
+    return str(kept["metadata"].get("annotations", {}).get(name, ""))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class LocatedServing:

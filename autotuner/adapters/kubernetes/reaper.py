@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 from autotuner.adapters.kubernetes.canary import MADE_OF
 from autotuner.adapters.kubernetes.client import Cluster
+from autotuner.adapters.kubernetes.survey import require
 from autotuner.domain.manifests import FIELD_MANAGER, MANAGED_BY, ROLE, TARGET, Manifest, expired
+from autotuner.domain.permissions import NEEDS_OF_REAPER
 from autotuner.errors import AutotunerError
 from autotuner.ports import Canary, Clock
 
@@ -23,6 +25,7 @@ def reap(
     canary_of: the canary of a target by its name; None when the target is not known: then its objects are removed but
     a route that names them is left for a person. Raises Unavailable, Refused when the namespace cannot be listed.
     """
+    require(cluster, namespace, NEEDS_OF_REAPER)
     late: dict[str, list[Manifest]] = {}
     for kind in MADE_OF:
         for found in cluster.listed(kind, namespace, {MANAGED_BY: FIELD_MANAGER, ROLE: "canary"}):

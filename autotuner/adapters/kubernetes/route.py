@@ -44,7 +44,7 @@ class KubernetesRoute:
         """Return the weight of each backend as the route has it now. Raises Unavailable, Refused."""
         if self._workload.route.kind is RouteKind.INGRESS:
             return ingress_weights(self._of_ours(), self._place)
-        return SHAPES[self._workload.route.kind].weights(self._read(), self._workload, self._place)
+        return SHAPES[self._workload.route.kind].weights(self.read(), self._workload, self._place)
 
     def set_weights(self, weights: Mapping[str, int]) -> None:
         """Set all weights at once and read them back; idempotent. Raises Unavailable, Refused."""
@@ -65,7 +65,7 @@ class KubernetesRoute:
 
     def before(self) -> str:
         """Return what the route is like without a canary, as `dismiss` wants it. Raises Refused, Unavailable."""
-        route = self._read()
+        route = self.read()
         if self._workload.route.kind is RouteKind.INGRESS:
             return OF_INGRESS
         return SHAPES[self._workload.route.kind].before(route, self._workload, self._place)
@@ -90,7 +90,7 @@ class KubernetesRoute:
         """Change the route by what `operations` makes of it, anew when it was changed meanwhile."""
         kind, name = self._workload.route.kind, self._workload.route.name
         for attempt in range(ATTEMPTS):
-            wanted = operations(self._read())
+            wanted = operations(self.read())
             if not wanted:
                 return
             try:
@@ -101,7 +101,8 @@ class KubernetesRoute:
                     why = f"{kind} {name} is changed by somebody else at the same time: {conflict}"
                     raise Refused(why) from conflict
 
-    def _read(self) -> Manifest:
+    def read(self) -> Manifest:
+        """Return the route as it is. Raises NotFound, Refused, Unavailable."""
         route = self._workload.route
         return self._cluster.get(route.kind, self._workload.namespace, route.name)
 
@@ -113,7 +114,7 @@ class KubernetesRoute:
             return
         front = self._cluster.get("Service", self._workload.namespace, self._workload.service)
         metadata = canary_service(self._workload, self._target.name, stable, front, until)["metadata"]
-        self._cluster.apply(canary_ingress(self._read(), self._place, metadata, 0))
+        self._cluster.apply(canary_ingress(self.read(), self._place, metadata, 0))
 
     def _weigh_ingress(self, weights: Mapping[str, int]) -> None:
         ours = self._of_ours()
@@ -121,7 +122,7 @@ class KubernetesRoute:
             raise Refused("the canary's Ingress is gone: somebody deleted it")
         kept = ("name", "namespace", "labels", "annotations", "ownerReferences")
         metadata = {key: ours["metadata"][key] for key in kept}
-        self._cluster.apply(canary_ingress(self._read(), self._place, metadata, weights[CANARY]))
+        self._cluster.apply(canary_ingress(self.read(), self._place, metadata, weights[CANARY]))
 
 
 def _list(weights: Mapping[str, int]) -> str:

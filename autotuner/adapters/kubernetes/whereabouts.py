@@ -2,6 +2,7 @@
 
 Replicas keep their names, pods do not: `stable-0` is the oldest pod of the workload. Their number is part of what a
 study began with: while there are more or fewer the windows are void, because somebody scales or a pod is replaced.
+Those that are left of fewer can still be put right; which of more are the study's own is not known.
 When the API server does not answer, pods stay where they were seen last: users are served by them, not by it.
 """
 
@@ -104,12 +105,13 @@ class Whereabouts:
         workload, wanted = workload_of(self._target), self._target.stable
         owner = self._cluster.get(workload.kind, workload.namespace, workload.name)
         pods = stable_pods(self._cluster, workload, owner)
+        missing = wanted[len(pods) :] if len(pods) <= len(wanted) else wanted
         if len(pods) != len(wanted):
             why = f"{workload} has {len(pods)} ready pods where this target has {len(wanted)}"
-            faults |= dict.fromkeys(self._target.stable_names, why)
-            return wanted
-        found |= dict(zip(self._target.stable_names, pods, strict=True))
-        return tuple(_at(replica, found[replica.name], workload) for replica in wanted)
+            faults |= {replica.name: why for replica in missing}
+        there = wanted[: len(wanted) - len(missing)]
+        found |= {replica.name: pod for replica, pod in zip(there, pods, strict=False)}
+        return (*(_at(replica, found[replica.name], workload) for replica in there), *missing)
 
     def _canary(self, faults: dict[str, str], found: dict[str, Manifest]) -> Replica:
         workload, replica = workload_of(self._target), self._target.canary

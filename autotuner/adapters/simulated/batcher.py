@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -59,8 +58,8 @@ class Batcher:
         noise, clusters = seed.spawn(2)
         self._profile = profile
         self._patience = profile.route_timeout.total_seconds()
-        self._noise = _noise(profile.noise, np.random.default_rng(noise))
-        self._clusters = _clusters(profile.slow_clusters, np.random.default_rng(clusters))
+        self._noise = _Noise(profile.noise, np.random.default_rng(noise))
+        self._clusters = _Clusters(profile.slow_clusters, np.random.default_rng(clusters))
         self._cluster = next(self._clusters)
         self._arrived: list[float] = []
         self._routed: list[bool] = []
@@ -184,21 +183,32 @@ class Batcher:
         return count
 
 
-def _noise(sigma: float, draws: np.random.Generator) -> Iterator[float]:
-    """Factors of mean 1 on compute time."""
-    while True:
-        yield from np.exp(sigma * draws.standard_normal(_DRAW) - sigma**2 / 2).tolist()
+class _Noise:
+    """Factors of mean 1 on compute time, one after another."""
+
+    def __init__(self, sigma: float, draws: np.random.Generator) -> None:
+        self._sigma = sigma
+        self._draws = draws
+        self._left: list[float] = []
+
+    def __next__(self) -> float:
+        if not self._left:
+            drawn = np.exp(self._sigma * self._draws.standard_normal(_DRAW) - self._sigma**2 / 2)
+            self._left = drawn[::-1].tolist()
+        return self._left.pop()
 
 
-def _clusters(
-    clusters: SlowClusters | None, draws: np.random.Generator
-) -> Iterator[tuple[float, float, float]]:
+class _Clusters:
     """(begin, end, factor on compute time) of one slow stretch after the other, in seconds."""
-    if clusters is None:
-        yield float("inf"), float("inf"), 1.0
-        return
-    end = 0.0
-    while True:
-        begin = end + float(draws.exponential(clusters.every.total_seconds()))
-        end = begin + clusters.lasting.total_seconds()
-        yield begin, end, clusters.factor
+
+    def __init__(self, clusters: SlowClusters | None, draws: np.random.Generator) -> None:
+        self._clusters = clusters
+        self._draws = draws
+        self._end = 0.0
+
+    def __next__(self) -> tuple[float, float, float]:
+        if self._clusters is None:
+            return float("inf"), float("inf"), 1.0
+        begin = self._end + float(self._draws.exponential(self._clusters.every.total_seconds()))
+        self._end = begin + self._clusters.lasting.total_seconds()
+        return begin, self._end, self._clusters.factor

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from autotuner.adapters.simulated.reports import MetricsFault, Reports
 from autotuner.adapters.simulated.simulation import Happening, Simulation
-from autotuner.domain.configuration import Configuration, with_configuration
+from autotuner.domain.configuration import Configuration, ModelConfig, with_configuration
 
 NOW = timedelta(0)
 
@@ -31,6 +31,11 @@ class Faults:
         """A crashed server comes back with its repository's configuration and counters at zero."""
         server = self._simulation.server(replica)
         self._plan(after, lambda: server.start(self._simulation.now))
+
+    def repository(self, replica: str, config: ModelConfig, after: timedelta = NOW) -> None:
+        """Another complete configuration is in the repository: what the server comes back with when it starts."""
+        server = self._simulation.server(replica)
+        self._plan(after, lambda: setattr(server, "repository", dict(config)))
 
     def gateway_down(self, after: timedelta = NOW) -> None:
         """The gateway ends: no request reaches a server through it, and it cannot be read or changed."""
