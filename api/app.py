@@ -27,6 +27,7 @@ from api.routes import (
     health,
     promotions,
     schedules,
+    spans,
     studies,
     targets,
     trials,
@@ -53,6 +54,7 @@ ROUTERS = (
     trials.router,
     promotions.router,
     schedules.router,
+    spans.router,
     audit.router,
 )
 

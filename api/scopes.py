@@ -76,6 +76,7 @@ RULES: tuple[Rule, ...] = (
     Rule("POST", "/v1/line/stop", Scope.OPERATOR),
     Rule("POST", "/v1/line/release", Scope.OPERATOR),
     Rule("GET", "/v1/nights", Scope.VIEWER),
+    Rule("POST", "/v1/traces", Scope.TRACER),
     Rule("GET", "/v1/audit", Scope.VIEWER),
     Rule("GET", "/v1/audit/verification", Scope.VIEWER),
 )

@@ -74,6 +74,8 @@ def _urls(target: Target) -> Iterator[tuple[str, str]]:
     yield "gateway.admin", target.gateway.admin_url
     if target.metrics is not None:
         yield "metrics.prometheus.url", target.metrics.prometheus.url
+    if target.traces is not None and target.traces.url:
+        yield "traces.url", target.traces.url
 
 
 def _network(text: str) -> IPv4Network | IPv6Network | None:

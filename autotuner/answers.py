@@ -13,6 +13,7 @@ from autotuner.domain.evidence import strictness
 from autotuner.domain.judgement import SLOW_SHARE_OF_ALPHA, Counts
 from autotuner.domain.selection import capacity_per_second
 from autotuner.domain.slo import ALLOWED_BAD_SHARE, SloBudget
+from autotuner.domain.slow_requests import SlowRequests
 from autotuner.domain.study import Step, Study, Trial
 from autotuner.ports import AuditRecord, StudySummary
 from autotuner.records import to_record
@@ -170,6 +171,26 @@ def step_object(trial: Trial, step: Step) -> dict[str, Any]:
         "compute_error_ms": _thousand(step.compute_error),
         **_use_object(step),
         "slow_requests_caused": step.harm_requests,
+        "slow_by_span": None if step.slow is None else _slow_object(step.slow),
+    }
+
+
+def _slow_object(slow: SlowRequests) -> dict[str, Any]:
+    return {
+        "source": slow.source,
+        "requests": slow.requests,
+        "mean_ms": _thousand(slow.mean_seconds),
+        "outside_inference": slow.outside_inference,
+        "parts": [
+            {"part": each.part.value, "mean_ms": each.mean_seconds * 1e3, "longest_in": each.longest_in}
+            for each in slow.parts
+        ],
+        "slowest": [
+            {"trace_id": each.trace_id, "ms": each.seconds * 1e3, "longest": each.longest.value}
+            for each in slow.slowest
+        ],
+        "remarks": list(slow.remarks),
+        "fault": slow.fault,
     }
 
 

@@ -16,17 +16,19 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
 from autotuner.domain.calendar import Standing
 from autotuner.domain.configuration import ModelConfig, fingerprint, with_configuration
+from autotuner.domain.explaining import due
 from autotuner.domain.lifecycle import absorb, next_step
-from autotuner.domain.observation import WORKLOAD, ActionResult, Decision, Observation
+from autotuner.domain.observation import WORKLOAD, ActionResult, Decision, Observation, Told
 from autotuner.domain.provenance import Provenance
 from autotuner.domain.rollout import brings_something
 from autotuner.domain.routing import unwatched_weights
+from autotuner.domain.slow_requests import SlowRequests
 from autotuner.domain.study import (
     Action,
     Load,
@@ -81,21 +83,22 @@ class Pools:
     """Where work beside the ticks runs. Each kind has its own, so that servers that hang hold up nothing else.
 
     reads: of servers and gateways; a tick waits for them. loads: of models, minutes each. proposals: of samplers, which
-    compute for seconds.
+    compute for seconds. traces: questions about slow requests, which nothing waits for.
     """
 
     reads: Executor
     loads: Executor
     proposals: Executor
+    traces: Executor
 
     @classmethod
     def all_in(cls, executor: Executor) -> Pools:
         """Return pools that are all the same one."""
-        return cls(executor, executor, executor)
+        return cls(executor, executor, executor, executor)
 
     def shutdown(self) -> None:
         """Begin nothing more; what is under way ends by itself."""
-        for pool in (self.reads, self.loads, self.proposals):
+        for pool in (self.reads, self.loads, self.proposals, self.traces):
             pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -138,6 +141,7 @@ class Controller:
         self._doors: dict[str, World] = {}
         self._loads: dict[tuple[str, int], Future[None]] = {}
         self._proposals: dict[tuple[str, int], Future[Proposal | SearchOver]] = {}
+        self._asked_of: dict[str, tuple[tuple[int, int], Future[SlowRequests]]] = {}
         self._seen: dict[str, _Known] = {}
         self._prints: dict[str, dict[str, tuple[ModelConfig, str]]] = {}
 
@@ -197,6 +201,7 @@ class Controller:
         self._seen.pop(study_id, None)
         self._doors.pop(study_id, None)
         self._prints.pop(study_id, None)
+        self._asked_of.pop(study_id, None)
         self._outside.watched.gone(study_id)
 
     # -- deciding ------------------------------------------------------------------------------------------
@@ -296,7 +301,25 @@ class Controller:
             configs=_texts(configs) if study.phase is Phase.CREATED else {},
             faults=faults,
             provenances=_provenances(world, configs) if study.phase is Phase.CREATED else None,
+            told=self._told_by_traces(study, world, at),
         )
+
+    def _told_by_traces(self, study: Study, world: World, at: datetime) -> Told | None:
+        """What traces tell of the oldest step that waits for it: asked beside the ticks, taken when it is there."""
+        asked = due(study, at) if world.traces is not None else None
+        if asked is None or world.traces is None:
+            return None
+        place = asked.trial, asked.step
+        if world.at_hand:
+            return Told(*place, world.traces.slow_requests(asked.question))
+        about, answer = self._asked_of.get(study.id, (None, None))
+        if about != place or answer is None:
+            answer = self._pools.traces.submit(world.traces.slow_requests, asked.question)
+            self._asked_of[study.id] = place, answer
+        if not answer.done():
+            return None
+        del self._asked_of[study.id]
+        return Told(*place, answer.result())
 
     def _begun(self, world: World, read: Callable[..., T], *arguments: object) -> Callable[[], T]:
         """Begin a read beside this thread and return what gives its result; one at hand is read when that is asked."""

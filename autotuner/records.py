@@ -71,9 +71,9 @@ def _add_what_came_later(made: Converter) -> None:
         GatewayCounters: ("counted_by",),
         ServerCounters: ("counted_by", "model_versions"),
         Increment: ("arrived",),
-        Step: ("batches", "arrived", "model_versions"),
+        Step: ("batches", "arrived", "model_versions", "slow"),
         Incumbent: ("provenance",),
-        Observation: ("provenances",),
+        Observation: ("provenances", "told"),
     }
     for kind, names in later.items():
         unless_said: dict[str, Any] = dict.fromkeys(names, silent)
@@ -81,7 +81,7 @@ def _add_what_came_later(made: Converter) -> None:
     made.register_unstructure_hook(Replica, make_dict_unstructure_fn(Replica, made, backend=silent))
     made.register_unstructure_hook(Gateway, make_dict_unstructure_fn(Gateway, made, clusters=silent))
     made.register_unstructure_hook(
-        Target, make_dict_unstructure_fn(Target, made, metrics=silent, workload=silent)
+        Target, make_dict_unstructure_fn(Target, made, metrics=silent, workload=silent, traces=silent)
     )
     made.register_unstructure_hook(
         StudyDefaults, make_dict_unstructure_fn(StudyDefaults, made, max_dispersion=silent)
@@ -261,7 +261,7 @@ def _entries(part: Any, names: Iterable[str]) -> list[str]:
     ]
 
 
-SILENT = frozenset({"canary_since", "provenances"})
+SILENT = frozenset({"canary_since", "provenances", "told"})
 """Fields that came later: without a value they are left out, so that records stay what they were."""
 
 

@@ -31,6 +31,7 @@ from autotuner.sections import (
     read_file,
     validated,
 )
+from autotuner.traces_section import TracesSection, traces_section_of
 from autotuner.workload_section import WorkloadSection, section_of
 
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$"
@@ -217,6 +218,10 @@ class TargetSections(Section):
         default=None,
         description="a section with prometheus; left out: the gateway and every server are read directly",
     )
+    traces: TracesSection | None = Field(
+        default=None,
+        description="a section with source; left out: nobody is asked where slow requests spend their time",
+    )
     cost: CostSection | None = Field(default=None, description="a section with replica_per_hour")
     note: str = Field(default="", max_length=1000, description="a text of at most 1000 characters")
 
@@ -340,6 +345,7 @@ class TargetFile(TargetSections):
             site=self.site,
             metrics=self.metrics.instrumentation() if self.metrics else None,
             workload=self.kubernetes.workload() if self.kubernetes is not None else None,
+            traces=self.traces.store() if self.traces else None,
         )
 
     def _stable(self) -> tuple[Replica, ...]:
@@ -378,6 +384,7 @@ def sections_of(target: Target, defaults: StudyDefaults) -> dict[str, Any]:
         "objective": target.objective.value,
         "study": _study_of(defaults),
         "metrics": metrics_section_of(target.metrics),
+        "traces": traces_section_of(target.traces),
         "cost": None if cost is None else {"replica_per_hour": cost, "currency": target.currency},
         "note": target.note,
     }

@@ -22,6 +22,7 @@ from autotuner.adapters.memory_store import (
     MemoryNights,
     MemoryOutbox,
     MemoryRegistry,
+    MemorySpans,
     MemoryTokens,
 )
 from autotuner.adapters.simulated import SimulatedProfile, SimulatedWorld, small_vision
@@ -151,6 +152,7 @@ class Terminal:
             alarm=lambda: None,
             clock=self.clock,
             pools=Pools.all_in(self.target.background),
+            received=MemorySpans(self.store.memory),
             ticks=None,
             worlds=lambda target: self.target.world,
             proposers=proposers,

@@ -19,6 +19,7 @@ from autotuner.adapters.postgres import (
     PostgresLeases,
     PostgresNights,
     PostgresRegistry,
+    PostgresSpans,
     PostgresStore,
     PostgresTokens,
 )
@@ -93,6 +94,7 @@ def over_postgres(engine: Engine) -> Callable[[Application], Application]:
             nights=PostgresNights(engine),
             tokens=PostgresTokens(engine),
             leases=PostgresLeases(engine),
+            received=PostgresSpans(engine),
         )
 
     return moved

@@ -11,7 +11,15 @@ from autotuner.domain.judgement import Counts, Judgement, Verdict
 from autotuner.domain.measurement import BatchTiming, Latency, ServerUse
 from autotuner.domain.provenance import Provenance
 from autotuner.domain.slo import SloBudget
-from autotuner.domain.sources import FailedWhere, Instrumentation, LatencyHistogram, PrometheusServer
+from autotuner.domain.slow_requests import PartTime, SlowRequest, SlowRequests
+from autotuner.domain.sources import (
+    FailedWhere,
+    Instrumentation,
+    LatencyHistogram,
+    PrometheusServer,
+    TraceStore,
+)
+from autotuner.domain.spans import Part
 from autotuner.domain.study import (
     Action,
     Arrived,
@@ -94,8 +102,44 @@ def a_step(number: int = 0, **changes: Any) -> Step:
         "batches": (BatchTiming(1, 3, 0.036), BatchTiming(4, 320, AWKWARD)),
         "arrived": (Arrived(1.000001, 93), Arrived(5.0, 0)),
         "model_versions": ("2", "10"),
+        "slow": told_by_traces(),
     }
     return Step(**{**fields, **changes})
+
+
+def told_by_traces(**changes: Any) -> SlowRequests:
+    """What traces told of two slow requests, most of whose time went in the queue."""
+    fields: dict[str, Any] = {
+        "source": "Tempo",
+        "requests": 2,
+        "mean_seconds": AWKWARD / 2,
+        "parts": (
+            PartTime(Part.GATEWAY, AWKWARD / 10, 0),
+            PartTime(Part.QUEUE, AWKWARD / 4, 2),
+            PartTime(Part.INFER, AWKWARD * 0.15, 0),
+        ),
+        "slowest": (SlowRequest("6e2a9906b2538a6aeb74f1f2d1adcb3a", AWKWARD, Part.QUEUE),),
+        "remarks": ("1 of 2 without Triton's spans",),
+    }
+    return SlowRequests(**{**fields, **changes})
+
+
+def a_trace_store() -> TraceStore:
+    """A trace store of which everything is said."""
+    return TraceStore(
+        "tempo",
+        "https://127.0.0.1:3200",
+        gateway="gateway",
+        triton="triton",
+        replica=(("upstream_cluster.name", "{name}"),),
+        arrival=timedelta(seconds=7),
+        deadline=timedelta(seconds=2),
+        tenant="team-a",
+        bearer="traces-token",
+        user="reader",
+        password="traces-password",
+        ca="traces-ca",
+    )
 
 
 def a_fast_step() -> Step:
@@ -194,6 +238,7 @@ def a_rich_study(slo: SloBudget | None = None, **changes: Any) -> Study:
         limits=limits,
         metrics=a_metrics_server(),
         workload=a_workload(),
+        traces=a_trace_store(),
     )
     fields: dict[str, Any] = {
         "plan": a_plan(target=target, slo=slo or a_budget()),

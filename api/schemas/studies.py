@@ -13,6 +13,7 @@ from autotuner.answers import standing_object, trial_object
 from autotuner.catalogue import Progress, StudyStanding, TrialEvidence, TrialSummary
 from autotuner.domain.benefit import benefit
 from autotuner.domain.judgement import Verdict
+from autotuner.domain.spans import Part
 from autotuner.domain.study import Approval, Outcome, Phase, Study, TrialKind, TrialState, Wish
 from autotuner.ports import StudySummary
 from autotuner.sections import NAME_PATTERN, Section
@@ -158,6 +159,50 @@ class CountsAnswer(Answer):
     failed: int = Field(description="Failed.", examples=[1])
 
 
+class PartAnswer(Answer):
+    """One part of the way of slow requests."""
+
+    part: Part = Field(
+        description="Where: `gateway`, `network`, `gateway_or_network` (the gateway has no span of passing on), "
+        "`behind_gateway` (Triton's spans are missing), `triton` (beside the model), `queue`, `compute_input`, "
+        "`compute_infer` or `compute_output`.",
+        examples=["queue"],
+    )
+    mean_ms: float = Field(
+        description="Mean over the slow requests that were seen, milliseconds.", examples=[80.5]
+    )
+    longest_in: int = Field(description="In how many of them it was the longest part.", examples=[7])
+
+
+class SlowestAnswer(Answer):
+    """One slow request."""
+
+    trace_id: str = Field(description="Its trace.", examples=["6e2a9906b2538a6aeb74f1f2d1adcb3a"])
+    ms: float = Field(description="How long it took, milliseconds.", examples=[187.2])
+    longest: Part = Field(description="In which part it spent most of that.", examples=["gateway"])
+
+
+class SlowBySpanAnswer(Answer):
+    """What traces told of slow requests: an explanation, on which no verdict rests."""
+
+    source: str = Field(description="Who was asked.", examples=["Jaeger"])
+    requests: int = Field(description="Slow requests that were seen: a sample, not a count.", examples=[7])
+    mean_ms: float | None = Field(
+        description="Their mean length, milliseconds; the parts add up to it. Null where none was seen.",
+        examples=[182.0],
+    )
+    outside_inference: float | None = Field(
+        description="Share of their time, 0 to 1, that the model's backend did not have them; null where not known.",
+        examples=[0.88],
+    )
+    parts: list[PartAnswer] = Field(description="Where their time went, from outside in.")
+    slowest: list[SlowestAnswer] = Field(description="A few of them, to be looked at.")
+    remarks: list[str] = Field(
+        description="What was incomplete or odd.", examples=[["2 of 9 without Triton's spans"]]
+    )
+    fault: str = Field(description="Why nothing was told; empty when something was.", examples=[""])
+
+
 class StepAnswer(Answer):
     """One judged load level: what was measured, what it was judged on, what the evidence had to reach."""
 
@@ -213,6 +258,9 @@ class StepAnswer(Answer):
     memory_total_bytes: float | None = Field(description="Device memory there is, bytes.", examples=[16e9])
     slow_requests_caused: float = Field(
         description="Slow or failed requests above the allowed 1 %.", examples=[1.5]
+    )
+    slow_by_span: SlowBySpanAnswer | None = Field(
+        description="Where slow requests spent their time, by their spans; null where nobody was asked."
     )
 
 

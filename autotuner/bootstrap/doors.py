@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from autotuner.adapters.clock import SystemClock
 from autotuner.diagnosing import Deployment, ServerPlace, deployment_of
+from autotuner.domain.sources import JAEGER, OTLP
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput
@@ -21,7 +22,9 @@ from autotuner.ports import (
     MetricsSource,
     Observer,
     Proposer,
+    ReceivedSpans,
     ServerApi,
+    Traces,
     World,
 )
 from autotuner.secret_shelf import SecretShelf
@@ -56,19 +59,26 @@ def proposer_for(plan: StudyPlan) -> Proposer:
 
 
 def world_of(
-    target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS, cluster: ClusterAccess = USUAL_ACCESS
+    target: Target,
+    clock: Clock,
+    secrets: SecretShelf = NO_SECRETS,
+    cluster: ClusterAccess = USUAL_ACCESS,
+    received: ReceivedSpans | None = None,
 ) -> World:
     """Return the doors to a target: Triton, the gateway, whoever counts, and the canary on Kubernetes.
 
-    secrets: what its metrics server may need. cluster: how its API server is reached. Raises InvalidInput.
+    secrets: what its metrics server or its trace store may need. cluster: how its API server is reached. received: the
+    spans that were sent to this service. Raises InvalidInput.
     """
+    traces = traces_of(target, clock, secrets, received)
     if target.workload is not None:
-        return traced_world(_world_on_kubernetes(target, clock, secrets, cluster))
+        world = _world_on_kubernetes(target, clock, secrets, cluster)
+        return traced_world(replace(world, traces=traces))
     from autotuner.adapters.envoy import EnvoyRoute  # noqa: PLC0415 - half a second of importing, all of these
     from autotuner.adapters.triton import TritonServing  # noqa: PLC0415
 
     metrics = metrics_of(target, clock, secrets)
-    return traced_world(World(TritonServing(target), EnvoyRoute(target), metrics))
+    return traced_world(World(TritonServing(target), EnvoyRoute(target), metrics, traces=traces))
 
 
 def traced_world(world: World) -> World:
@@ -79,7 +89,23 @@ def traced_world(world: World) -> World:
         route=traced(world.route, "gateway"),
         metrics=traced(world.metrics, "metrics"),
         canary=None if world.canary is None else traced(world.canary, "canary"),
+        traces=None if world.traces is None else traced(world.traces, "traces"),
     )
+
+
+def traces_of(
+    target: Target, clock: Clock, secrets: SecretShelf, received: ReceivedSpans | None
+) -> Traces | None:
+    """Return who has the spans of a target's requests; None where nobody is asked."""
+    if target.traces is None:
+        return None
+    from autotuner.adapters.tracing import JaegerTraces, SentTraces, TempoTraces  # noqa: PLC0415 - few are traced
+
+    if target.traces.kind == OTLP:
+        return SentTraces(target, received)
+    if target.traces.kind == JAEGER:
+        return JaegerTraces(target, secrets, clock)
+    return TempoTraces(target, secrets, clock)
 
 
 def metrics_of(target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS) -> MetricsSource:

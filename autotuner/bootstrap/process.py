@@ -26,6 +26,7 @@ from autotuner.adapters.postgres.migrate import is_current, upgrade
 from autotuner.adapters.postgres.nights import PostgresNights
 from autotuner.adapters.postgres.outbox import PostgresOutbox
 from autotuner.adapters.postgres.registry import PostgresRegistry
+from autotuner.adapters.postgres.spans import PostgresSpans
 from autotuner.adapters.postgres.store import PostgresStore
 from autotuner.adapters.postgres.tokens import PostgresTokens
 from autotuner.adapters.postgres.writing import Writing
@@ -42,7 +43,7 @@ from autotuner.controller import Controller, Outside, Pools
 from autotuner.courier import Courier
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
-from autotuner.errors import InvalidInput, NotFound, Refused
+from autotuner.errors import InvalidInput, NotFound, Refused, Unavailable
 from autotuner.nightly import NightWatch
 from autotuner.ports import (
     Canary,
@@ -54,6 +55,7 @@ from autotuner.ports import (
     Observer,
     Outbox,
     Proposer,
+    ReceivedSpans,
     Registry,
     Store,
     Tokens,
@@ -67,6 +69,7 @@ from autotuner.telemetry.traces import start_tracing, stop_tracing, traced
 from autotuner.worker import Terms, Worker
 
 if TYPE_CHECKING:
+    from autotuner.receiving import Receiver
     from autotuner.scheduler import Alarm, Scheduler
     from autotuner.telemetry.metrics import Instruments
 
@@ -84,6 +87,9 @@ older ones are."""
 READERS = 2
 """Threads in which the API answers what only reads the database: while one waits for it, the other computes. Each more
 would wait for the interpreter after every statement, and long pages would delay short ones."""
+
+TRACES = 2
+"""Questions to trace stores at a time; nothing waits for an answer."""
 
 PROPOSALS = 2
 """Proposals computed at the same time: they use processors, and ticks need some too."""
@@ -141,6 +147,8 @@ class Application:
     """Raises Unavailable while the database takes no writes."""
     observers: Callable[[Target, Clock], Observer] = target_observer
     wait: Callable[[timedelta], object] = sleep_for
+    received: ReceivedSpans | None = None
+    """Spans that are sent to this service; None where there is nowhere to keep them."""
 
     def controller(self) -> Controller:
         """Return a controller that drives studies under this process's name."""
@@ -220,6 +228,16 @@ class Application:
         finally:
             stop()
 
+    @functools.cached_property
+    def receiver(self) -> Receiver:
+        """What takes spans in. Raises Unavailable where there is nowhere to keep them."""
+        from autotuner.adapters.tracing import spans_of_export  # noqa: PLC0415 - few targets are traced
+        from autotuner.receiving import Receiver  # noqa: PLC0415
+
+        if self.received is None:
+            raise Unavailable("spans", "there is nowhere to keep them")
+        return Receiver(self.received, self.clock, spans_of_export)
+
     def desk(self) -> Desk:
         """Return what use cases of promotions need."""
         return Desk(self.store, self.registry, self.catalogue, self.clock, self.worlds)
@@ -278,6 +296,7 @@ def pools_of(settings: Settings) -> Pools:
         reads=_threads("reads", READS_PER_TICK * settings.threads),
         loads=_threads("loads", settings.load_threads),
         proposals=_threads("proposals", PROPOSALS),
+        traces=_threads("traces", TRACES),
     )
 
 
@@ -298,6 +317,7 @@ def application(settings: Settings) -> Application:
     clock = SystemClock()
     issuer = issuer_of(settings, clock)
     secrets = secrets_of(settings)
+    received = PostgresSpans(engine)
 
     def close() -> None:
         engine.dispose()
@@ -320,7 +340,8 @@ def application(settings: Settings) -> Application:
         clock=clock,
         pools=pools_of(settings),
         ticks=ticks_of(settings),
-        worlds=lambda target: world_of(target, clock, secrets, access_of(settings)),
+        worlds=lambda target: world_of(target, clock, secrets, access_of(settings), received),
+        received=received,
         observers=lambda target, at: target_observer(target, at, secrets),
         proposers=proposer_for,
         schema_is_current=lambda: is_current(engine),

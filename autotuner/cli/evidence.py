@@ -11,8 +11,9 @@ from autotuner.domain.evidence import strictness
 from autotuner.domain.hindsight import Prediction, predictions
 from autotuner.domain.judgement import SLOW_SHARE_OF_ALPHA, Levels
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
+from autotuner.domain.slow_requests import SlowRequests
 from autotuner.domain.study import Step, Study, Trial
-from autotuner.domain.titles import KIND_TITLES, PHASE_TITLES
+from autotuner.domain.titles import KIND_TITLES, PHASE_TITLES, WAY_TITLES
 
 STAMP = "%Y-%m-%d %H:%M:%S %Z"
 
@@ -138,6 +139,8 @@ def step_text(step: Step, strict: Levels) -> Iterator[str]:
     if step.use is not None:
         yield from _use_text(step)
     yield f"    harm: {step.harm_requests:.1f} requests"
+    if step.slow is not None:
+        yield from _slow_text(step.slow)
     yield f"    {judgement.reason}"
 
 
@@ -151,6 +154,23 @@ def _use_text(step: Step) -> Iterator[str]:
     )
     memory = [_gigabytes(use.memory_used_bytes), _gigabytes(use.memory_total_bytes)]
     yield f"    memory {memory[0]} of {memory[1]}, device busy {_figure(use.device_utilisation)}"
+
+
+def _slow_text(slow: SlowRequests) -> Iterator[str]:
+    if slow.fault:
+        yield f"    slow requests by span: not known ({slow.source}: {slow.fault})"
+    else:
+        parts = ", ".join(
+            f"{WAY_TITLES[each.part]} {_milliseconds(each.mean_seconds)}" for each in slow.parts
+        )
+        seen = f"{slow.requests} seen by {slow.source}, mean {_milliseconds(slow.mean_seconds)}"
+        yield f"    slow requests by span ({seen}): {parts}"
+        if slow.outside_inference is not None:
+            yield f"      {slow.outside_inference:.0%} of their time was not inference"
+        yield "      slowest: " + ", ".join(
+            f"{e.trace_id} ({_milliseconds(e.seconds)})" for e in slow.slowest
+        )
+    yield from (f"      {remark}" for remark in slow.remarks)
 
 
 def _evidence(log_e: float) -> str:

@@ -21,7 +21,8 @@ def create(
     context: typer.Context,
     actor: Annotated[str, typer.Argument(help="Who acts when the token is shown, as the audit names them.")],
     scope: Annotated[
-        list[str], typer.Option(help="viewer, operator, approver or admin; may be given several times.")
+        list[str],
+        typer.Option(help="viewer, operator, approver, admin or tracer; may be given several times."),
     ],
     expires: Annotated[str, typer.Option(help="How long it is good: 12h, 90d; up to 366d.")] = "90d",
     note: Annotated[str, typer.Option(help="What it is for; recorded in the audit.")] = "",

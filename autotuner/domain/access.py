@@ -14,7 +14,7 @@ from autotuner.errors import Forbidden, InvalidInput
 
 
 class Scope(StrEnum):
-    """What somebody may do. Every scope may look; only `admin` includes the others."""
+    """What somebody may do. Every scope but `tracer` may look; only `admin` includes the others."""
 
     VIEWER = "viewer"
     """Look at everything that is recorded."""
@@ -24,6 +24,8 @@ class Scope(StrEnum):
     """Let a confirmed winner into production, or keep it out."""
     ADMIN = "admin"
     """All of it, and retire targets."""
+    TRACER = "tracer"
+    """Send spans of requests, and nothing else: its tokens stand in the configuration of gateways and servers."""
 
 
 INCLUDED: dict[Scope, frozenset[Scope]] = {
@@ -31,6 +33,7 @@ INCLUDED: dict[Scope, frozenset[Scope]] = {
     Scope.OPERATOR: frozenset({Scope.VIEWER, Scope.OPERATOR}),
     Scope.APPROVER: frozenset({Scope.VIEWER, Scope.APPROVER}),
     Scope.ADMIN: frozenset(Scope),
+    Scope.TRACER: frozenset({Scope.TRACER}),
 }
 """What each scope lets somebody do. Who operates does not therefore approve: four eyes are two people."""
 

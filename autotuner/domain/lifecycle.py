@@ -16,6 +16,7 @@ from autotuner.domain.aftermath import aftermath
 from autotuner.domain.configuration import fingerprint, read_configuration, with_configuration
 from autotuner.domain.dispersion import with_learnt_dispersion
 from autotuner.domain.evidence import NONE
+from autotuner.domain.explaining import explained
 from autotuner.domain.findings.preflight import hopeless, time_for_a_verdict, unlike_production
 from autotuner.domain.judgement import Counts, Verdict
 from autotuner.domain.measurement import edges_around
@@ -67,7 +68,7 @@ def next_step(study: Study, seen: Observation) -> Decision:
         raise AutotunerError(
             f"study {study.id}: no next step in phase {study.phase} with pending {study.pending}"
         )
-    study = aftermath(study, seen)
+    study = explained(aftermath(study, seen), seen)
     if study.phase is Phase.RESTORATION:
         return rollout.restore(rollout.recalled(study, seen), seen)
     if study.plan.reverses is not None:

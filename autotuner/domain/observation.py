@@ -9,10 +9,20 @@ from datetime import datetime, timedelta
 from autotuner.domain.calendar import CLEAR, Clearance
 from autotuner.domain.measurement import Sample
 from autotuner.domain.provenance import Provenance
+from autotuner.domain.slow_requests import SlowRequests
 from autotuner.domain.study import Action, Pending, Proposal, Study, Wish
 
 WORKLOAD = "workload"
 """Under this name `Observation.faults` says why production is not what the study began with, if it is not."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What traces told of the slow requests of one judged step: of which trial, and its place there, from 0."""
+
+    trial: int
+    step: int
+    slow: SlowRequests
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,8 @@ class Observation:
     clearance: Clearance = CLEAR
     """What freezes, blackout dates and a stopped line do not allow now."""
     provenances: Mapping[str, Provenance] | None = None
+    told: Told | None = None
+    """What traces told since the last tick, if they did."""
 
 
 @dataclass(frozen=True)

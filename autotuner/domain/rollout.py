@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from autotuner.domain.aftermath import folded, settled
 from autotuner.domain.configuration import Configuration, configured_fingerprint
+from autotuner.domain.explaining import awaited
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.observation import ActionResult, Decision, Observation, acting
 from autotuner.domain.phases import ending, entered
@@ -163,10 +164,18 @@ def restore(study: Study, seen: Observation) -> Decision:
     if wrong:
         waiting = ", ".join(f"{name} ({seen.faults.get(name, 'no answer')})" for name in wrong)
         return Decision(study, None, f"waiting to restore {waiting}", study.plan.pace.look_interval)
-    if any(trial.tail for trial in study.trials):
-        why = "all is restored; waiting for the last answers, to count the harm"
-        return Decision(study, None, why, min(study.plan.pace.look_interval, study.plan.pace.flush_interval))
+    open_end = _open_end(study, seen)
+    if open_end:
+        soon = min(study.plan.pace.look_interval, study.plan.pace.flush_interval)
+        return Decision(study, None, f"all is restored; waiting for {open_end}", soon)
     return _cleared(study, seen)
+
+
+def _open_end(study: Study, seen: Observation) -> str:
+    """What is still to be learnt of a study that is otherwise over; empty for nothing."""
+    if any(trial.tail for trial in study.trials):
+        return "the last answers, to count the harm"
+    return "what traces tell of the last slow requests" if awaited(study, seen.at) else ""
 
 
 def _cleared(study: Study, seen: Observation, trouble: Sequence[str] = ()) -> Decision:

@@ -1,4 +1,4 @@
-"""Where a target's counters are read when a metrics server has them: which server, which series, and whose they are."""
+"""Where a target's counters are read when a metrics server has them, and where the spans of its requests are kept."""
 
 from __future__ import annotations
 
@@ -67,3 +67,40 @@ class Instrumentation:
     gateway_pods: int | None = 1
     device: str = "triton"
     histogram: LatencyHistogram | None = None
+
+
+JAEGER, TEMPO, OTLP = "jaeger", "tempo", "otlp"
+TRACE_STORES = (JAEGER, TEMPO, OTLP)
+"""Who has the spans: a Jaeger, a Tempo, or this service itself, which they are sent to."""
+
+TRITON_SERVICE = "triton-inference-server"
+"""What Triton calls itself in its spans when nobody named it otherwise."""
+
+
+@dataclass(frozen=True)
+class TraceStore:
+    """Who has the spans of a target's requests, and whose they are.
+
+    kind: one of `TRACE_STORES`. gateway, triton: `service.name` of their spans; gateway is empty where only Triton
+    records any. replica: attributes that single out one replica; empty for the usual ones. arrival: how long spans take
+    until they can be read. deadline: for all that is asked about one window. bearer, password, ca: names of secrets.
+    """
+
+    kind: str
+    url: str = ""
+    gateway: str = ""
+    triton: str = TRITON_SERVICE
+    replica: Labels = ()
+    arrival: timedelta = timedelta(seconds=10)
+    deadline: timedelta = timedelta(seconds=5)
+    tenant: str = ""
+    bearer: str = ""
+    user: str = ""
+    password: str = ""
+    ca: str = ""
+
+    @property
+    def marks(self) -> Labels:
+        """Attributes that single out one replica: what Envoy calls it, or how Triton was told to call itself."""
+        usual = ("upstream_cluster.name", "{name}") if self.gateway else ("service.instance.id", "{name}")
+        return self.replica or (usual,)

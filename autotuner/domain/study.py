@@ -17,6 +17,7 @@ from autotuner.domain.judgement import Counts, Judgement, Verdict
 from autotuner.domain.measurement import BatchTiming, Latency, Sample, ServerUse
 from autotuner.domain.provenance import UNKNOWN, Provenance
 from autotuner.domain.slo import SloBudget
+from autotuner.domain.slow_requests import SlowRequests
 from autotuner.domain.target import Target
 from autotuner.stats import overdispersion
 
@@ -245,6 +246,8 @@ class Step:
     """Requests sent, look by look, up to the newest looks that a window keeps."""
     model_versions: tuple[str, ...] = ()
     """Versions of the model that were loaded on the replicas under test at its end; empty where untold."""
+    slow: SlowRequests | None = None
+    """What traces told of its slow requests, read after it was judged; None where nobody was asked or has answered."""
 
     @property
     def verdict(self) -> Verdict:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from autotuner.domain.sources import Instrumentation
+from autotuner.domain.sources import Instrumentation, TraceStore
 from autotuner.domain.workload import Workload
 from autotuner.errors import InvalidInput
 
@@ -98,6 +98,8 @@ class Target:
     """The metrics server that counts; None where the gateway and every server are read directly."""
     workload: Workload | None = None
     """Where the servers run on Kubernetes; None for static endpoints. The canary is then put up for each study."""
+    traces: TraceStore | None = None
+    """Who has the spans of its requests; None where nobody is asked."""
 
     def __post_init__(self) -> None:
         names = [replica.name for replica in self.replicas]
@@ -125,6 +127,15 @@ class Target:
     def behind(self, backend: str) -> tuple[str, ...]:
         """Return the names of the replicas behind one backend of the gateway."""
         return tuple(replica.name for replica in self.replicas if replica.at_gateway == backend)
+
+    def marks(self, names: Iterable[str]) -> tuple[dict[str, str], ...]:
+        """Return the attributes that single out the spans of each of the replicas `names`; none where nobody traces."""
+        if self.traces is None:
+            return ()
+        backends = [self.gateway.cluster(backend) for backend in self.backends(names)]
+        called = backends if self.traces.gateway else list(names)
+        template = self.traces.marks
+        return tuple({key: text.replace("{name}", name) for key, text in template} for name in called)
 
     def replica(self, name: str) -> Replica:
         """Return the replica called `name`. Raises InvalidInput when there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotuner.domain.spans import Part
 from autotuner.domain.study import Phase, TrialKind
 
 PHASE_TITLES = {
@@ -25,3 +26,16 @@ KIND_TITLES = {
     TrialKind.STAGE: "promotion stage",
     TrialKind.WATCH: "watch",
 }
+
+WAY_TITLES = {
+    Part.GATEWAY: "gateway",
+    Part.NETWORK: "network",
+    Part.PASSAGE: "gateway or network",
+    Part.BEHIND: "behind the gateway",
+    Part.TRITON: "Triton around it",
+    Part.QUEUE: "queue",
+    Part.INPUT: "input copy",
+    Part.INFER: "inference",
+    Part.OUTPUT: "output copy",
+}
+"""Parts of a request's way, by its spans."""

@@ -17,11 +17,13 @@ from autotuner.ports.kept import (
     AuditRecord,
     Grant,
     JournalEntry,
+    Listening,
     Message,
     MessageState,
     Muster,
     NightRecord,
     RequestKey,
+    SlowTrace,
     StartedBefore,
     StudySummary,
 )
@@ -262,6 +264,19 @@ class Tokens(Protocol):
 
     def note_use(self, token_id: str, now: datetime) -> None:
         """Record that the token was shown at `now`; nothing happens when it is unknown."""
+
+
+class ReceivedSpans(Protocol):
+    """Spans of slow requests that were sent here, kept for an hour at most. All raise Unavailable."""
+
+    def listening(self) -> Sequence[Listening]:
+        """Return the targets with a study that has not ended whose spans are sent here."""
+
+    def keep(self, traces: Sequence[SlowTrace], now: datetime) -> None:
+        """Keep slow requests, and drop what is old or more than is kept of a target."""
+
+    def slow(self, target: str, began: datetime, ended: datetime) -> Sequence[SlowTrace]:
+        """Return the slow requests of a target that ended between two instants, each whole, newest first."""
 
 
 class Issuer(Protocol):

@@ -10,6 +10,8 @@ from typing import Any
 
 from autotuner.domain.calendar import Night
 from autotuner.domain.notices import Notice
+from autotuner.domain.spans import Span
+from autotuner.domain.target import Target
 
 
 @dataclass(frozen=True)
@@ -134,3 +136,21 @@ class MessageState(StrEnum):
     PENDING = "pending"
     DELIVERED = "delivered"
     DEAD = "dead"
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A target whose requests' spans are sent to this service, and above which length a request is slow."""
+
+    target: Target
+    ceiling_seconds: float
+
+
+@dataclass(frozen=True)
+class SlowTrace:
+    """Spans of a slow request to a target, as far as one process was sent them. ended_at: when the request did."""
+
+    target: str
+    trace_id: str
+    ended_at: datetime
+    spans: tuple[Span, ...]

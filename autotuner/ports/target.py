@@ -11,6 +11,7 @@ from autotuner.domain.configuration import ModelConfig
 from autotuner.domain.findings.reading import Facts, Look
 from autotuner.domain.measurement import Sample
 from autotuner.domain.provenance import Provenance
+from autotuner.domain.slow_requests import Question, SlowRequests
 from autotuner.domain.study import Proposal, SearchOver, Study
 
 
@@ -56,6 +57,16 @@ class MetricsSource(Protocol):
 
     def sample(self) -> Sample:
         """Read everything once. What cannot be read is absent and explained in `Sample.faults`; never raises."""
+
+
+class Traces(Protocol):
+    """The spans of requests, wherever they are kept; they explain and never decide."""
+
+    def slow_requests(self, question: Question) -> SlowRequests:
+        """Return where slow requests spent their time, within a deadline.
+
+        What cannot be read is said in `SlowRequests.fault`; never raises.
+        """
 
 
 class ServerApi(Protocol):
@@ -108,7 +119,7 @@ class World:
     """The doors to one target.
 
     canary: None where a canary stands already. at_hand: all that is read is in this process's own memory, so nothing
-    waits for it.
+    waits for it. traces: None where nobody has the spans of its requests.
     """
 
     serving: Serving
@@ -116,6 +127,7 @@ class World:
     metrics: MetricsSource
     canary: Canary | None = None
     at_hand: bool = False
+    traces: Traces | None = None
 
 
 class Proposer(Protocol):

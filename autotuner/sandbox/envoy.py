@@ -41,6 +41,8 @@ LONGEST_ROUTE_TIMEOUT = timedelta(seconds=30)
 # busy for a while recovers: without a limit every late request costs a new connection and makes the next ones late.
 CONCURRENCY_LIMIT = 512
 
+SPAN_CLUSTER = "spans"
+
 # A cluster name with a dot would be cut at the dot when Envoy makes labels of statistic names.
 REPLICA_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -68,11 +70,22 @@ def default_route_timeout(ceiling: timedelta) -> timedelta:
 
 
 @dataclass(frozen=True, slots=True)
+class SpanSending:
+    """Where spans of requests are sent by OTLP over HTTP, and the bearer token that may; under which service's name."""
+
+    url: str
+    token: str = ""
+    service: str = "gateway"
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
     """What the proxy stands in front of.
 
     initial_weights: weight per replica name, adding up to TOTAL_WEIGHT; what a restarted Envoy is back on.
     route_timeout: None means `default_route_timeout`. flush_interval: how often histograms become visible.
+    spans: every request is traced where they are sent somewhere. holds_back: a request with the header
+    `x-envoy-fault-delay-request` is held back for so many milliseconds, as an overloaded gateway would.
     Raises InvalidInput for a name Envoy cannot keep apart, missing weights, or a ceiling below 1 ms.
     """
 
@@ -81,6 +94,8 @@ class Topology:
     initial_weights: Mapping[str, int]
     route_timeout: timedelta | None = None
     flush_interval: timedelta = timedelta(seconds=1)
+    spans: SpanSending | None = None
+    holds_back: bool = False
 
     def __post_init__(self) -> None:
         names = [replica.name for replica in self.replicas]
@@ -110,7 +125,10 @@ def bootstrap(topology: Topology, *, listener_port: int, admin_port: int) -> dic
         },
         "static_resources": {
             "listeners": [_listener(topology, listener_port)],
-            "clusters": [_cluster(replica) for replica in topology.replicas],
+            "clusters": [
+                *(_cluster(replica) for replica in topology.replicas),
+                *([_span_cluster(topology.spans)] if topology.spans is not None else []),
+            ],
         },
     }
 
@@ -121,9 +139,13 @@ def _listener(topology: Topology, port: int) -> dict[str, Any]:
     connection_manager = {
         "@type": f"{extensions}.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "ingress",
-        "generate_request_id": False,
+        "generate_request_id": topology.spans is not None,  # which requests are traced hangs on it
         "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [_route(topology)]}]},
-        "http_filters": [{"name": "envoy.filters.http.router", "typed_config": router}],
+        "http_filters": [
+            *([_held_back(extensions)] if topology.holds_back else []),
+            {"name": "envoy.filters.http.router", "typed_config": router},
+        ],
+        **({"tracing": _tracing(topology.spans)} if topology.spans is not None else {}),
     }
     network_filter = {"name": "http_connection_manager", "typed_config": connection_manager}
     return {
@@ -132,6 +154,36 @@ def _listener(topology: Topology, port: int) -> dict[str, Any]:
         "enable_reuse_port": False,  # otherwise two Envoys would share a port without anybody noticing
         "filter_chains": [{"filters": [network_filter]}],
     }
+
+
+def _held_back(extensions: str) -> dict[str, Any]:
+    fault = {
+        "@type": f"{extensions}.http.fault.v3.HTTPFault",
+        "delay": {"header_delay": {}, "percentage": {"numerator": 100}},
+    }
+    return {"name": "envoy.filters.http.fault", "typed_config": fault}
+
+
+def _tracing(spans: SpanSending) -> dict[str, Any]:
+    """Every request is traced; passing it on is a span of its own, so that gateway and network can be told apart."""
+    authorization = {"header": {"key": "authorization", "value": f"Bearer {spans.token}"}}
+    provider = {
+        "@type": "type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig",
+        "service_name": spans.service,
+        "http_service": {
+            "http_uri": {"uri": spans.url, "cluster": SPAN_CLUSTER, "timeout": "1s"},
+            "request_headers_to_add": [authorization] if spans.token else [],
+        },
+    }
+    return {
+        "spawn_upstream_span": True,
+        "random_sampling": {"value": 100},
+        "provider": {"name": "envoy.tracers.opentelemetry", "typed_config": provider},
+    }
+
+
+def _span_cluster(spans: SpanSending) -> dict[str, Any]:
+    return _static_cluster(SPAN_CLUSTER, spans.url)
 
 
 def _route(topology: Topology) -> dict[str, Any]:
@@ -150,17 +202,23 @@ def _route(topology: Topology) -> dict[str, Any]:
 
 
 def _cluster(replica: Replica) -> dict[str, Any]:
-    url = urlsplit(replica.http_url)
-    if url.hostname is None or url.port is None:
-        raise InvalidInput("replicas.http_url", replica.http_url, "a URL with an IP address and a port")
     limits = ("max_connections", "max_pending_requests", "max_requests")
+    return {
+        **_static_cluster(replica.name, replica.http_url),
+        "circuit_breakers": {"thresholds": [dict.fromkeys(limits, CONCURRENCY_LIMIT)]},
+    }
+
+
+def _static_cluster(name: str, address: str) -> dict[str, Any]:
+    url = urlsplit(address)
+    if url.hostname is None or url.port is None:
+        raise InvalidInput("replicas.http_url", address, "a URL with an IP address and a port")
     endpoint = {"endpoint": {"address": _socket_address(url.hostname, url.port)}}
     return {
-        "name": replica.name,
+        "name": name,
         "type": "STATIC",
         "connect_timeout": _seconds(CONNECT_TIMEOUT),
-        "circuit_breakers": {"thresholds": [dict.fromkeys(limits, CONCURRENCY_LIMIT)]},
-        "load_assignment": {"cluster_name": replica.name, "endpoints": [{"lb_endpoints": [endpoint]}]},
+        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]},
     }
 
 

@@ -100,6 +100,7 @@ class TritonProcess:
 
     directory: this replica's own; gets its log (`triton.log`) and its emulated device's files.
     host: the loopback address it listens on.
+    spans_to: where it sends spans of every request by OTLP, empty for nowhere; spans_token: the bearer token that may.
     A restarted server keeps its ports and is back to its repository's configuration, as any Triton is.
     """
 
@@ -110,6 +111,8 @@ class TritonProcess:
     directory: Path
     ports: TritonPorts = field(default_factory=TritonPorts)
     host: str = HOST
+    spans_to: str = ""
+    spans_token: str = field(default="", repr=False)
     _process: ManagedProcess = field(init=False, repr=False)
     _prefix: str = field(init=False, repr=False)
 
@@ -149,7 +152,21 @@ class TritonProcess:
         # ask it, which doubles the time a load takes.
         switches = ["--disable-auto-complete-config"]
         options = [f"--{name}={value}" for name, value in flags.items()]
-        return [str(self.installation.program), *switches, *options]
+        return [str(self.installation.program), *switches, *options, *self._tracing()]
+
+    def _tracing(self) -> list[str]:
+        """What makes it send spans of every request, under the name of its replica."""
+        if not self.spans_to:
+            return []
+        settings = (
+            "mode=opentelemetry",
+            "level=TIMESTAMPS",
+            "rate=1",
+            f"opentelemetry,url={self.spans_to}",
+            f"opentelemetry,resource=service.instance.id={self.name}",
+            "opentelemetry,bsp_schedule_delay=500",
+        )
+        return [f"--trace-config={setting}" for setting in settings]
 
     def _environment(self) -> dict[str, str]:
         """The child's environment: the project's Python first on PATH, libpython visible, one thread a library."""
@@ -158,10 +175,16 @@ class TritonProcess:
         libraries = [str(self.installation.root / LIBRARIES)]
         if runtime.library is not None:
             libraries.append(str(self._libpython_directory))
+        token = (
+            {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer {self.spans_token}"}
+            if self.spans_token
+            else {}
+        )
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         return {
             **kept,
             **threads,
+            **token,
             "PATH": f"{runtime.path_directory}:{os.environ.get('PATH', os.defpath)}",
             "LD_LIBRARY_PATH": ":".join(libraries),
             "PYTHONDONTWRITEBYTECODE": "1",

@@ -144,6 +144,7 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     'autotuner token create anna --scope operator --expires 90d --note "night shift"': Run(
         "migrated", r"^autotuner_[\w-]{43}$"
     ),
+    "autotuner token create gateway --scope tracer --expires 365d": Run("migrated", r"^autotuner_[\w-]{43}$"),
     "autotuner worker --until-idle --json": Run("migrated", '"stopped": false'),
     'autotuner pause latest --reason "sale until noon"': Run("started", "starts no further trial"),
     "autotuner resume latest": Run("started", "goes on"),

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.controller import Pools
 from autotuner.domain.configuration import ModelConfig
 from autotuner.domain.provenance import Provenance
 from autotuner.ports import Serving, World
@@ -49,7 +48,7 @@ def test_only_what_is_at_hand_is_read_in_the_tick_s_own_thread(
     world: World = replace(loop.target.world, serving=watched, at_hand=at_hand)  # type: ignore[arg-type]
     outside = loop.controller._outside
     loop.controller._outside = replace(outside, worlds=lambda _target: world)
-    loop.controller._pools = Pools(reads, outside.pools.loads, outside.pools.proposals)
+    loop.controller._pools = replace(outside.pools, reads=reads)
 
     loop.tick()
 

@@ -16,6 +16,7 @@ from autotuner.adapters.memory_store import (
     MemoryNights,
     MemoryOutbox,
     MemoryRegistry,
+    MemorySpans,
     MemoryStore,
     MemoryTokens,
 )
@@ -26,13 +27,14 @@ from autotuner.adapters.postgres import (
     PostgresNights,
     PostgresOutbox,
     PostgresRegistry,
+    PostgresSpans,
     PostgresStore,
     PostgresTokens,
     open_engine,
     upgrade,
 )
 from autotuner.catalogue import Catalogue
-from autotuner.ports import Leadership, Leases, Nights, Outbox, Registry, Tokens
+from autotuner.ports import Leadership, Leases, Nights, Outbox, ReceivedSpans, Registry, Tokens
 from tests.postgres_server import PostgresServer, empty, rows
 
 
@@ -50,6 +52,7 @@ class Backend:
     catalogue: Catalogue
     nights: Nights
     outbox: Outbox
+    spans: ReceivedSpans
     leadership: Callable[[], Leadership]
     new_process: Callable[[], Leases]
     pass_time: Callable[[timedelta], object]
@@ -87,6 +90,7 @@ def postgres(database_url: str) -> Iterator[Backend]:
         catalogue=PostgresCatalogue(engine),
         nights=PostgresNights(engine),
         outbox=PostgresOutbox(engine),
+        spans=PostgresSpans(engine),
         leadership=lambda: PostgresLeadership(database_url),
         new_process=lambda: PostgresLeases(engine),
         pass_time=pass_time,
@@ -105,6 +109,7 @@ def memory() -> Backend:
         catalogue=MemoryCatalogue(store.memory),
         nights=MemoryNights(store),
         outbox=MemoryOutbox(store.memory),
+        spans=MemorySpans(store.memory),
         leadership=lambda: MemoryLeadership(store.memory),
         new_process=lambda: MemoryLeases(store, clock),
         pass_time=clock.advance,

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,7 +119,7 @@ def ask(url: str, path: str, method: str = "GET", patience_seconds: float = 5.0)
         connection.close()
 
 
-def topology(one: str, two: str, dead: str, **settings: timedelta) -> Topology:
+def topology(one: str, two: str, dead: str, **settings: Any) -> Topology:
     replicas = [Replica(name, url, url) for name, url in (("one", one), ("two", two), ("dead", dead))]
     return Topology(replicas, CEILING, {"one": 500, "two": 500, "dead": 0}, **settings)
 

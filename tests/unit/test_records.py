@@ -14,7 +14,7 @@ import pytest
 from autotuner import records
 from autotuner.domain.calendar import Clearance
 from autotuner.domain.measurement import BatchTiming, Sample
-from autotuner.domain.observation import Observation
+from autotuner.domain.observation import Observation, Told
 from autotuner.domain.study import METHOD, Proposal, Step, Study, StudyPlan, TrialKind, Wish
 from autotuner.records import (
     Written,
@@ -31,7 +31,7 @@ from autotuner.records import (
 from tests.builders import a_configuration, a_plan, a_sample, a_study, changed
 from tests.builders import at as instant
 from tests.closed_loop.endings import a_loop, at
-from tests.studies import INCREMENTS, a_step
+from tests.studies import INCREMENTS, a_step, told_by_traces
 
 
 def written_whole(value: object) -> str:
@@ -66,6 +66,7 @@ def test_an_observation_is_written_as_the_converter_writes_it(sample: Sample) ->
         {"canary": '{"name": "ü"}'},
         {"gateway": "no answer"},
         Clearance("frozen", "frozen"),
+        told=Told(1, 0, told_by_traces()),
     )
 
     assert [observed_record(seen).text for seen in (bare, full)] == [

@@ -598,3 +598,14 @@ def test_what_others_wrote_is_shown_as_text(rest: Rest, browser: Browser) -> Non
         answer = browser.ask("GET", path)
         assert "<script>alert" not in answer.text
         assert "&lt;script&gt;alert" in answer.text
+
+
+def test_the_page_of_a_trial_shows_where_slow_requests_spent_their_time(rest: Rest, browser: Browser) -> None:
+    study = a_recorded_study(rest)
+
+    page = browser.open(f"/ui/studies/{study.id}/trials/0")
+
+    assert "Where slow requests spent their time" in page.text
+    assert "Mean time of a slow request by part" in page.text
+    assert "70 % of their time was not inference" in page.text
+    assert "1 of 2 without Triton" in page.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
+from markupsafe import Markup
 
 from api.dependencies import App
 from api.lists import ReadRoute
@@ -16,21 +17,34 @@ from api.ui.forms import question
 from api.ui.rendering import renderer_of
 from autotuner.catalogue import TrialEvidence, TrialSort
 from autotuner.domain.judgement import Verdict
+from autotuner.domain.slow_requests import SlowRequests
 from autotuner.domain.study import Study, TrialKind
-from autotuner.report import tables
+from autotuner.report import tables, way
 from autotuner.report.hindsight import predicted
 
 router = APIRouter(prefix="/ui", include_in_schema=False, route_class=ReadRoute)
 
 
 @dataclass(frozen=True)
+class Way:
+    """The way of slow requests: the bar in every size, and its table."""
+
+    pictures: tuple[Markup, ...]
+    parts: tables.Table
+
+
+@dataclass(frozen=True)
 class TrialView:
-    """A trial with its evidence. steps: a table of the statistics; predicted: what a model had said, if one had."""
+    """A trial with its evidence. steps: a table of the statistics; predicted: what a model had said, if one had.
+
+    ways: the way of each step's slow requests, where traces told of it.
+    """
 
     evidence: TrialEvidence
     sources: tuple[SourceAnswer, ...]
     steps: tables.Table
     predicted: tables.Table
+    ways: tuple[Way | None, ...]
 
 
 @router.get("/trials")
@@ -79,4 +93,9 @@ def _view(evidence: TrialEvidence, rate_per_second: float | None) -> TrialView:
         sources=tuple(trial_answer(evidence).sources),
         steps=tables.steps(evidence.trial),
         predicted=predicted(alone),
+        ways=tuple(_way(step.slow, f"way-{number}") for number, step in enumerate(evidence.trial.steps)),
     )
+
+
+def _way(slow: SlowRequests | None, name: str) -> Way | None:
+    return None if slow is None else Way(way.bars(slow, name), way.parts(slow))

@@ -9,6 +9,7 @@ from autotuner.adapters.memory_store.leases import MemoryLeases
 from autotuner.adapters.memory_store.nights import MemoryNights
 from autotuner.adapters.memory_store.outbox import MemoryLeadership, MemoryOutbox
 from autotuner.adapters.memory_store.registry import MemoryRegistry
+from autotuner.adapters.memory_store.spans import MemorySpans
 from autotuner.adapters.memory_store.store import MemoryStore
 from autotuner.adapters.memory_store.tables import Memory
 from autotuner.adapters.memory_store.tokens import MemoryTokens
@@ -21,6 +22,7 @@ __all__ = [
     "MemoryNights",
     "MemoryOutbox",
     "MemoryRegistry",
+    "MemorySpans",
     "MemoryStore",
     "MemoryTokens",
 ]

@@ -21,7 +21,15 @@ from autotuner.domain.notices import Notice
 from autotuner.domain.registration import Registration
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Phase, Study, Wish
-from autotuner.ports import AuditRecord, JournalEntry, Message, MessageState, NightRecord, StartedBefore
+from autotuner.ports import (
+    AuditRecord,
+    JournalEntry,
+    Message,
+    MessageState,
+    NightRecord,
+    SlowTrace,
+    StartedBefore,
+)
 from autotuner.records import from_record, study_text, to_record
 
 
@@ -72,6 +80,8 @@ class Memory:
     tokens: dict[str, Token] = field(default_factory=dict)
     token_digests: dict[str, str] = field(default_factory=dict)
     request_keys: dict[tuple[str, str], StartedBefore] = field(default_factory=dict)
+    slow_traces: list[tuple[datetime, SlowTrace]] = field(default_factory=list)
+    """Spans of slow requests, each with when it was received."""
 
     def unfinished_of(self, target: str) -> str | None:
         """Return the id of the study of a target that has not ended; None when there is none."""

@@ -14,6 +14,7 @@ from autotuner.adapters.postgres.migrate import downgrade, is_current, upgrade
 from autotuner.adapters.postgres.nights import PostgresNights
 from autotuner.adapters.postgres.outbox import PostgresOutbox
 from autotuner.adapters.postgres.registry import PostgresRegistry
+from autotuner.adapters.postgres.spans import PostgresSpans
 from autotuner.adapters.postgres.store import PostgresStore
 from autotuner.adapters.postgres.tokens import PostgresTokens
 
@@ -25,6 +26,7 @@ __all__ = [
     "PostgresNights",
     "PostgresOutbox",
     "PostgresRegistry",
+    "PostgresSpans",
     "PostgresStore",
     "PostgresTokens",
     "downgrade",

@@ -461,3 +461,20 @@ request_keys = Table(
     ForeignKeyConstraint(["study_id"], ["studies.id"]),
     comment="Which study was started under which request key, so that a repeated request starts none",
 )
+
+request_spans = Table(
+    "request_spans",
+    METADATA,
+    Column("number", BigInteger, Identity(always=True), primary_key=True),
+    Column("target", Text, ForeignKey("targets.name"), nullable=False),
+    _required(
+        "trace_id", Text, "32 hexadecimal digits; several rows where several processes were sent parts"
+    ),
+    _instant("ended_at", "when the request ended, by the sender's clock"),
+    _instant("received_at"),
+    _required("spans", JSON, "what its parts are computed from, and nothing else of its spans"),
+    Index("ix_request_spans_target_ended_at", "target", "ended_at"),
+    Index("ix_request_spans_target_number", "target", "number"),
+    Index("ix_request_spans_received_at", "received_at"),
+    comment="Spans of slow requests that were sent to this service: an hour of them at most",
+)
