@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -21,6 +21,7 @@ from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput
 from autotuner.instruments.devices import DCGM, NONE
 from autotuner.instruments.presets import Preset, preset, preset_of
+from autotuner.instruments.triton import PENDING, Backlog
 from autotuner.stats.eprocess import log_e_below
 
 SLOW_SHARES = (0.0, 0.0025, 0.005)
@@ -80,12 +81,17 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Looks:
-    """Two samples of one source, when they were looked at, and how often it says that things are scraped."""
+    """Two samples of one source, when they were looked at, and how often it says that things are scraped.
+
+    waited, waits: what each server said at the first and at the last of requests that it has not answered well.
+    """
 
     first: Sample
     last: Sample
     at: datetime
     every_seconds: Mapping[str, float]
+    waited: Mapping[str, Backlog] = field(default_factory=dict)
+    waits: Mapping[str, Backlog] = field(default_factory=dict)
 
 
 def inspect(plan: StudyPlan, looks: Looks) -> Inspection:
@@ -196,10 +202,44 @@ def _servers(plan: StudyPlan, looks: Looks) -> Iterator[Finding]:
             continue
         detail = f"{counted.succeeded:,} requests answered, {counted.failed:,} failed"
         yield Finding(f"server {name}", State.GOOD, detail)
+        yield from _backlog(name, looks)
         yield _memory(target, name, counted.memory_used_bytes, counted.memory_total_bytes)
         if not counted.batches:
             why = sample.faults.get(name, "the model has run nothing since it was loaded")
             yield Finding(f"batches {name}", State.DOUBTFUL, f"no statistics by batch size: {why}")
+
+
+REASONS = {
+    "REJECTED": "the queue was full, or the request waited longer than its policy allows",
+    "CANCELED": "the client gave up",
+    "BACKEND": "the model itself failed",
+    "OTHER": "before a model ran, such as a malformed request",
+    "": "this server tells no reasons",
+}
+"""What Triton means by its reasons of failures."""
+
+
+def _backlog(name: str, looks: Looks) -> Iterator[Finding]:
+    """Requests that wait for execution, and failures by reason."""
+    now = looks.waits.get(name)
+    if now is None:
+        return
+    if now.pending is None:
+        advice = f"# in the scrape job of {name}: no metric_relabel_configs that drop {PENDING}"
+        yield Finding(f"pending {name}", State.DOUBTFUL, f"no {PENDING}: how many wait is not told", advice)
+    else:
+        yield Finding(f"pending {name}", State.GOOD, f"{now.pending:,} requests wait for execution")
+    before = looks.waited.get(name, now).failures
+    fresh = {reason: count - before.get(reason, 0) for reason, count in now.failures.items()}
+    told = [_failures(reason, count, fresh[reason]) for reason, count in now.failures.items() if count]
+    state = State.DOUBTFUL if any(each > 0 for each in fresh.values()) else State.GOOD
+    yield Finding(f"failures {name}", state, "; ".join(told) or "none since it started")
+
+
+def _failures(reason: str, count: int, fresh: int) -> str:
+    meaning = REASONS.get(reason, "a reason of this server's own")
+    told = f"{count:,} {reason or 'without a reason'} ({meaning})"
+    return f"{told}, {fresh:,} of them while it was looked at" if fresh > 0 else told
 
 
 def _scrape(target: Target, address: str) -> str:

@@ -62,6 +62,8 @@ class NightWatch:
     inconclusive_nights: int = 3
     told: Callable[[str], None] = lambda _: None
     """Told what became of each night that this watch settled: `started` or `missed`."""
+    why_another: Callable[[str], str] = lambda _: ""
+    """Gives why a target's production is to be certified anew; empty where nothing asks for it."""
     _settled: dict[str, datetime] | None = None
     _waiting: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -126,13 +128,15 @@ class NightWatch:
                 return f"every place for a canary on site {site} is taken"
             plan = registered.defaults.plan(registered.target, registered.slo)
             plan = replace(plan, seed=(plan.seed + night.due_at.toordinal()) % 2**31)
-            self._start(night, new_study(plan, seen.now, ACTOR), seen.now)
+            why = self.why_another(night.target)
+            study = new_study(plan, seen.now, ACTOR)
+            self._start(night, replace(study, reason=f"certifies anew: {why}" if why else ""), seen.now)
         except (Conflict, NotFound, Refused) as error:
             return str(error)
         return ""
 
     def _start(self, night: Night, study: Study, now: datetime) -> None:
-        said = Said(ACTOR, f"the night {night.name}", now)
+        said = Said(ACTOR, "; ".join(filter(None, (f"the night {night.name}", study.reason))), now)
         started = self.nights.start_night(night, study, said)
         self._remember(night)
         if started:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,9 @@ from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, R
 from autotuner.operations import ask
 from autotuner.ports import Clock, Registry, Store, World
 from autotuner.telemetry.traces import course_of_study, operation, span
+
+MOST_KEPT = 5
+"""So many of the newest studies that kept an incumbent are looked at."""
 
 UNDER_WAY = (Phase.PROMOTION, Phase.WATCH)
 """Phases in which a study has put its winner into production and has not ended."""
@@ -121,9 +125,13 @@ def _require_newest(catalogue: Catalogue, promotion: Study) -> None:
 
 
 def followed_by(catalogue: Catalogue, promotion: Study) -> str | None:
-    """Return the newest study that promoted something after `promotion` and was not rolled back; None without one."""
+    """Return the newest study that promoted something after `promotion` and was not rolled back; None without one.
+
+    promotion: or a study that kept the incumbent.
+    """
     for line in _newest_first(catalogue, promotion.plan.target.name):
-        if line.study_id == promotion.id:
+        earlier = promotion.ended_at is not None and line.promoted_at <= promotion.ended_at
+        if earlier or line.study_id == promotion.id:
             return None
         if line.rolled_back_by is None:
             return line.study_id
@@ -158,12 +166,14 @@ def _require_promoted(desk: Desk, wanted: Study) -> None:
 
 @operation
 def proof_of(desk: Desk, study_id: str) -> Proof:
-    """Return the certificate of a promotion, and whether it still holds. Raises NotFound, Refused."""
+    """Return the certificate that a study gave, and whether it still holds. Raises NotFound, Refused."""
     promotion = desk.store.study(study_id)
     given = certificate(promotion)
     now = desk.registry.registration(given.target)
     back, _ = _attempts(desk.store, promotion.id)
     done = back.id if back is not None and back.outcome is Outcome.ROLLED_BACK else None
+    if promotion.outcome is Outcome.KEPT:
+        done = _reversal_since(desk.catalogue, promotion)
     followed = followed_by(desk.catalogue, promotion)
     return Proof(given, lapsed(given, now.slo, now.target, done, followed, _found_since(desk, given)))
 
@@ -192,3 +202,22 @@ def _found_since(desk: Desk, given: Certificate) -> Found | None:
         if study.incumbent is not None and study.plan.reverses is None:
             return Found(study.id, study.incumbent.provenance)
     return None
+
+
+def _reversal_since(catalogue: Catalogue, kept: Study) -> str | None:
+    """Return the newest study that took a promotion back after an incumbent was kept; None without one."""
+    later = StudyFilter(kept.plan.target.name, outcome=Outcome.ROLLED_BACK, created=Span(since=kept.ended_at))
+    return next((each.id for each in catalogue.studies(later, Window(1)).items), None)
+
+
+def proofs_of(desk: Desk, target: str) -> Iterator[Proof]:
+    """Yield what was certified of a target, newest first: by promotions that stand, and where an incumbent was kept."""
+    lines = _newest_first(desk.catalogue, target)
+    promoted = ((line.promoted_at, line.study_id) for line in lines if line.rolled_back_by is None)
+    every = StudyFilter(target, outcome=Outcome.KEPT)
+    kept = ((each.ended_at, each.id) for each in desk.catalogue.studies(every, Window(MOST_KEPT)).items)
+    for _, study_id in heapq.merge(promoted, kept, key=lambda each: each[0], reverse=True):
+        try:
+            yield proof_of(desk, study_id)
+        except Refused:
+            continue  # an incumbent that was accepted at no level is kept, and certified for nothing

@@ -22,6 +22,7 @@ from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.cron import CronTrigger
 
+from autotuner.certifying import CertificateWatch
 from autotuner.courier import Courier
 from autotuner.domain.calendar import Night, Schedule, night_of, zone
 from autotuner.errors import InvalidInput, Unavailable
@@ -191,6 +192,8 @@ class Scheduler:
     alarm: Alarm | None = None
     led: Callable[[bool], None] = lambda _: None
     """Told when this one begins to lead, and when it no longer does."""
+    certificates: CertificateWatch | None = None
+    """Holds production against its certificates; None for nobody."""
     leading: bool = False
     _look_due: datetime | None = None
     _bell: threading.Event = field(default_factory=lambda: _BELL)
@@ -226,6 +229,7 @@ class Scheduler:
         if not self.leading:
             log.info("scheduler_leads")
             self.watch.begin()
+            self._forget_certificates()
             if self.alarm is not None:
                 self.alarm.start()
             self.leading, self._look_due = True, None
@@ -245,11 +249,18 @@ class Scheduler:
                 self.alarm.set(self.watch.nights.schedules())
             self.watch.look()
         self.courier.deliver()
+        if self.certificates is not None:
+            self.certificates.look(self.watch.nights.schedules())
+
+    def _forget_certificates(self) -> None:
+        if self.certificates is not None:
+            self.certificates.begin()
 
     def _stand_by(self) -> None:
         if self.leading:
             log.info("scheduler_stands_by")
             self.leading = False
             self.led(False)
+            self._forget_certificates()
             if self.alarm is not None:
                 self.alarm.stop()

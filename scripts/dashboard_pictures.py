@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from scripts.monitoring import COLUMNS, FOLDER
+from scripts.monitoring.dashboards import COLUMNS
+from scripts.monitoring.files import FOLDER
 
 WIDTH, ROW, GAP = 1200, 26, 8
 COLOURS = ("#2f6fdf", "#d9822b", "#3a9a5b", "#a24bd6", "#c23a4b", "#667085", "#0f8b8d", "#8a6d1f")

@@ -1,12 +1,20 @@
-"""A real Prometheus for tests: scrapes what it is told to, may be killed, may lose its data."""
+"""A real Prometheus for tests: scrapes what it is told to, may be killed, may lose its data.
+
+`AUTOTUNER_TEST_PROMETHEUS` names another program in its place: a Prometheus of another version, or a VictoriaMetrics of
+one process (a name that begins with `victoria`).
+"""
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
+import re
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -19,12 +27,29 @@ READY_WITHIN = timedelta(seconds=20)
 HOST = "127.0.0.1"
 
 
+PROGRAM_VARIABLE = "AUTOTUNER_TEST_PROMETHEUS"
+
+
 def installed() -> str:
     """The program's path; skips the test where there is none."""
-    found = shutil.which("prometheus")
+    found = shutil.which(os.environ.get(PROGRAM_VARIABLE, "prometheus"))
     if found is None:
         pytest.skip("there is no prometheus here: apt-get install prometheus")
     return found
+
+
+def is_victoria(program: str) -> bool:
+    """Whether the program is VictoriaMetrics."""
+    return Path(program).name.startswith("victoria")
+
+
+@cache
+def major_version(program: str) -> int:
+    """The first number of a Prometheus' version."""
+    told = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True)
+    found = re.search(r"version (\d+)\.", told.stdout + told.stderr)
+    assert found is not None, told
+    return int(found[1])
 
 
 def job(name: str, url: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -41,9 +66,16 @@ class PrometheusServer:
     """Prometheus as a child process. Its port stays over a restart; its data too, unless it is told to forget."""
 
     def __init__(
-        self, folder: Path, every: timedelta, jobs: Sequence[Mapping[str, Any]], rules: Sequence[str] = ()
+        self,
+        folder: Path,
+        every: timedelta,
+        jobs: Sequence[Mapping[str, Any]],
+        rules: Sequence[str] = (),
+        *,
+        native_histograms: bool = False,
     ) -> None:
         self._folder = folder
+        self._native = native_histograms
         self._every = every
         self._rules = list(rules)
         self._port = free_port()
@@ -61,12 +93,15 @@ class PrometheusServer:
     def write(self, jobs: Sequence[Mapping[str, Any]]) -> None:
         """Write what is to be scraped; counts from the next start or reload."""
         seconds = f"{self._every / timedelta(milliseconds=1):.0f}ms"
+        every: dict[str, Any] = {
+            "scrape_interval": seconds,
+            "scrape_timeout": seconds,
+            "evaluation_interval": seconds,
+        }
+        if self._native and not self._is_old:
+            every["scrape_native_histograms"] = True
         told = {
-            "global": {
-                "scrape_interval": seconds,
-                "scrape_timeout": seconds,
-                "evaluation_interval": seconds,
-            },
+            "global": every,
             "rule_files": self._rules,
             "scrape_configs": list(jobs),
         }
@@ -105,17 +140,34 @@ class PrometheusServer:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
 
+    @property
+    def _is_old(self) -> bool:
+        """Whether native histograms are asked for by a flag, as they are before 3."""
+        return not is_victoria(installed()) and major_version(installed()) < 3
+
     def _made(self, flags: Sequence[str]) -> ManagedProcess:
-        command = [
-            installed(),
+        program = installed()
+        make = self._victoria if is_victoria(program) else self._prometheus
+        return ManagedProcess("Prometheus", [program, *make(), *flags], self._folder / "prometheus.log")
+
+    def _prometheus(self) -> list[str]:
+        return [
             f"--config.file={self._configuration}",
             f"--storage.tsdb.path={self._data}",
             f"--web.listen-address={HOST}:{self._port}",
             "--web.enable-lifecycle",
             "--log.level=error",
-            *flags,
+            *(["--enable-feature=native-histograms"] if self._native and self._is_old else []),
         ]
-        return ManagedProcess("Prometheus", command, self._folder / "prometheus.log")
+
+    def _victoria(self) -> list[str]:
+        return [
+            f"-promscrape.config={self._configuration}",
+            "-promscrape.config.strictParse=false",
+            f"-storageDataPath={self._data}",
+            f"-httpListenAddr={HOST}:{self._port}",
+            "-loggerLevel=ERROR",
+        ]
 
     def _ask(self, method: str, path: str) -> tuple[int, str]:
         connection = http.client.HTTPConnection(HOST, self._port, timeout=5)

@@ -17,6 +17,7 @@ from autotuner.domain.sources import JAEGER, OTLP
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput
+from autotuner.instruments.triton import Backlog
 from autotuner.ports import (
     Clock,
     MetricsSource,
@@ -33,6 +34,8 @@ from autotuner.telemetry.traces import traced
 
 if TYPE_CHECKING:
     from autotuner.adapters.kubernetes import Cluster
+    from autotuner.adapters.prometheus import PrometheusMetrics
+    from autotuner.adapters.scrape import ScrapedMetrics
     from autotuner.adapters.scrape.observer import Counted as ByServer
     from autotuner.adapters.scrape.reading import Access
     from autotuner.domain.preflight import Finding
@@ -108,7 +111,9 @@ def traces_of(
     return TempoTraces(target, secrets, clock)
 
 
-def metrics_of(target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS) -> MetricsSource:
+def metrics_of(
+    target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS
+) -> ScrapedMetrics | PrometheusMetrics:
     """Return what counts for a target: its metrics server where it names one, else every page itself."""
     if target.metrics is None:
         from autotuner.adapters.scrape import ScrapedMetrics  # noqa: PLC0415
@@ -123,11 +128,16 @@ def metrics_of(target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS) 
 
 @dataclass(frozen=True)
 class Counted:
-    """What counts for one target, outside any study. every_seconds: how often it says that things are scraped."""
+    """What counts for one target, outside any study.
+
+    every_seconds: how often it says that things are scraped. backlogs: what servers said at the newest sample of
+    requests that they have not answered well.
+    """
 
     source: MetricsSource
     clock: Clock
-    every_seconds: Callable[[], Mapping[str, float]]
+    every_seconds: Callable[[], Mapping[str, float]] = dict
+    backlogs: Callable[[], Mapping[str, Backlog]] = dict
 
 
 def counted_by(target: Target, settings: Settings) -> Counted:
@@ -137,11 +147,11 @@ def counted_by(target: Target, settings: Settings) -> Counted:
     clock = SystemClock()
     secrets = secrets_of(settings)
     if target.workload is not None:
-        return Counted(world_of(target, clock, secrets, access_of(settings)).metrics, clock, dict)
+        return Counted(world_of(target, clock, secrets, access_of(settings)).metrics, clock)
     source = metrics_of(target, clock, secrets)
     if isinstance(source, PrometheusMetrics):
-        return Counted(source, clock, lambda: source.watch.every_seconds)
-    return Counted(source, clock, dict)
+        return Counted(source, clock, lambda: source.watch.every_seconds, lambda: source.backlogs)
+    return Counted(source, clock, backlogs=lambda: source.backlogs)
 
 
 def secrets_of(settings: Settings) -> SecretShelf:

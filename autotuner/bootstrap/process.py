@@ -178,9 +178,13 @@ class Application:
     def scheduler(self) -> Scheduler:
         """Return a scheduler; one that leads settles nights and delivers notices. Raises InvalidInput."""
         from autotuner.adapters.webhook import webhooks  # noqa: PLC0415 - half a second of importing
+        from autotuner.certifying import CertificateWatch  # noqa: PLC0415 - as the scheduler
         from autotuner.scheduler import Scheduler, firings  # noqa: PLC0415 - only this command needs it
+        from autotuner.telemetry.coverage import ShownCoverage  # noqa: PLC0415 - as the scheduler
 
         settings = self.settings
+        shown = ShownCoverage(self.instruments)
+        certificates = CertificateWatch(self.desk(), shown.show, shown.keep)
         hooks = webhooks(settings.webhooks.get_secret_value(), settings.webhook_secret.get_secret_value())
         watch = NightWatch(
             store=self.store,
@@ -191,6 +195,7 @@ class Application:
             canaries_per_site=settings.canaries_per_site,
             inconclusive_nights=settings.inconclusive_nights,
             told=lambda state: self.instruments.nights.labels(state).inc(),
+            why_another=certificates.why_another,
         )
         courier = Courier(
             self.outbox, hooks, self.clock, lambda result: self.instruments.notices.labels(result).inc()
@@ -199,7 +204,7 @@ class Application:
         def led(leads: bool) -> None:
             self.instruments.leads.set(int(leads))
 
-        return Scheduler(self.leadership(), watch, courier, self.clock, self.alarm(), led)
+        return Scheduler(self.leadership(), watch, courier, self.clock, self.alarm(), led, certificates)
 
     @functools.cached_property
     def instruments(self) -> Instruments:

@@ -64,11 +64,12 @@ def _plan(invocation: Invocation, target: str) -> StudyPlan:
 
 def _looks(invocation: Invocation, counted: Counted, seconds: float) -> Looks:
     """Two samples; a source that learns how often it is scraped says by how much longer it must be looked at."""
-    first = counted.source.sample()
+    first, waited = counted.source.sample(), dict(counted.backlogs())
     wait = max(seconds, *(3 * every for every in counted.every_seconds().values()), 0.0)
     invocation.event().wait(wait)
     last = counted.source.sample()
-    return Looks(first, last, counted.clock.now(), dict(counted.every_seconds()))
+    every, waits = dict(counted.every_seconds()), dict(counted.backlogs())
+    return Looks(first, last, counted.clock.now(), every, waited, waits)
 
 
 def lines(plan: StudyPlan, found: Inspection) -> Iterator[str]:

@@ -1,7 +1,9 @@
-"""What a promotion rests on: which configuration keeps which ceiling, over which load, how surely, and on what.
+"""What production rests on: which configuration keeps which ceiling, over which load, how surely, and on what.
 
-It is made from the study's records alone, so whoever doubts it can make it again (guards rule 4). It holds for the
-model and the devices it was measured on, and lapses when one of its parts changes, or production is on something else.
+A promotion gives a certificate, of its winner on fresh data; a study that kept the incumbent gives one too, of the
+incumbent as the baseline measured it. It is made from the study's records alone, so whoever doubts it can make it again
+(guards rule 4). It holds for the model and the devices it was measured on, and lapses when one of its parts changes, or
+production is on something else.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from autotuner.domain.benefit import winning_trial
 from autotuner.domain.configuration import Configuration, configured_fingerprint
 from autotuner.domain.evidence import strictness
 from autotuner.domain.provenance import Provenance, differences, ordered
+from autotuner.domain.selection import baseline
 from autotuner.domain.slo import ALLOWED_BAD_SHARE, SloBudget
 from autotuner.domain.study import Outcome, Study, Trial
 from autotuner.domain.target import Target
@@ -101,10 +104,13 @@ class Certificate:
 
 
 def certificate(study: Study) -> Certificate:
-    """Return the certificate of a promotion. Raises Refused when the study promoted nothing."""
-    trial = winning_trial(study)
-    if study.outcome is not Outcome.PROMOTED or trial is None or not trial.accepted or study.ended_at is None:
-        raise Refused(f"study {study.id} promoted nothing: only a promotion has a certificate")
+    """Return what a study certifies: its winner, or the incumbent that it kept.
+
+    Raises Refused when it did neither, or the incumbent was accepted at no level.
+    """
+    trial = _certified(study)
+    if trial is None or not trial.accepted or study.ended_at is None:
+        raise Refused(f"study {study.id} neither promoted a winner nor kept an incumbent that it accepted")
     assert study.incumbent is not None
     text = study.incumbent.configs[study.plan.target.stable_names[0]]
     config = json.loads(text)
@@ -127,6 +133,13 @@ def certificate(study: Study) -> Certificate:
         hardware=_hardware(config, trial),
         provenance=replace(study.incumbent.provenance, model_versions=_versions(study, trial)),
     )
+
+
+def _certified(study: Study) -> Trial | None:
+    """The trial that a certificate rests on."""
+    if study.outcome is Outcome.PROMOTED:
+        return winning_trial(study)
+    return baseline(study) if study.outcome is Outcome.KEPT else None
 
 
 def _band(trial: Trial) -> Band:
@@ -179,6 +192,14 @@ class Found:
 
     study_id: str
     provenance: Provenance
+
+
+def unlike(given: Certificate, fingerprints: Mapping[str, str]) -> str:
+    """Return which replica serves another configuration than was certified; empty when none does."""
+    for name, served in fingerprints.items():
+        if served != given.fingerprint:
+            return f"{name} serves another configuration than was certified"
+    return ""
 
 
 def lapsed(

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from autotuner.domain.measurement import GatewayCounters
@@ -17,12 +18,20 @@ Replicas = Sequence[Mapping[str, str]]
 """For each replica the labels that single out its series."""
 
 
+@dataclass(frozen=True)
+class NativeFamily:
+    """A histogram that may be a native one: its name, and what 1 in it means in seconds."""
+
+    name: str
+    unit_seconds: float
+
+
 class GatewayReading(Protocol):
     """What one kind of gateway counts.
 
     wanted: names of its samples, and of the histogram should it be a native one; gauges: those of them that may fall;
     latency: the bucket samples; pulse: a sample that every replica which ever had a request has; match: labels of all
-    its series.
+    its series; native: the histogram where a native one can be read, None where its edges would not be the gateway's.
     """
 
     wanted: frozenset[str]
@@ -30,6 +39,7 @@ class GatewayReading(Protocol):
     latency: str
     pulse: str
     match: Labels
+    native: NativeFamily | None
 
     def edges(self, scrape: Readings, replicas: Replicas) -> tuple[float, ...]:
         """Return the histogram's edges in seconds, ascending; empty while nothing was measured. Raises Unreadable."""
@@ -51,6 +61,7 @@ class EnvoyReading:
     latency = envoy.CLUSTER + envoy.BUCKET
     pulse = envoy.CLUSTER + envoy.SENT
     match: Labels = ()
+    native: NativeFamily | None = None
 
     def edges(self, scrape: Readings, replicas: Replicas) -> tuple[float, ...]:
         """Return the edges that all clusters share."""
@@ -81,6 +92,7 @@ class HistogramReading:
         self.latency = f"{histogram.family}_bucket"
         self.pulse = f"{histogram.family}_count"
         self.match = histogram.match
+        self.native = None if histogram.envoy_bins else NativeFamily(histogram.family, histogram.unit_seconds)
         self._sum = f"{histogram.family}_sum"
         self.wanted = frozenset({self.latency, self._sum, histogram.family})
 

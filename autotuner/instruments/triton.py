@@ -28,7 +28,12 @@ DEVICE_BUSY = ("emulated_gpu_busy_microseconds_total",)
 PULSE = INFERENCE + "request_success"
 """A sample that every server with a loaded model has."""
 
-GAUGES = frozenset((*MEMORY_USED, *MEMORY_TOTAL, "nv_cpu_memory_used_bytes", "nv_cpu_memory_total_bytes"))
+PENDING = INFERENCE + "pending_request_count"
+"""Requests that wait for execution now; older servers have none."""
+
+GAUGES = frozenset(
+    (PENDING, *MEMORY_USED, *MEMORY_TOTAL, "nv_cpu_memory_used_bytes", "nv_cpu_memory_total_bytes")
+)
 """Samples that may fall."""
 
 WANTED = frozenset(
@@ -38,12 +43,36 @@ WANTED = frozenset(
         *MEMORY_USED,
         *MEMORY_TOTAL,
         *DEVICE_BUSY,
+        PENDING,
     )
 )
 
 
+@dataclass(frozen=True)
+class Backlog:
+    """What a server says of requests that it has not answered well: no evidence, but what a person wants to know.
+
+    pending: waiting for execution, None where it is not told. failures: since it started, by reason; the reason is
+    empty where none is told.
+    """
+
+    pending: int | None
+    failures: Mapping[str, int]
+
+
 UNKNOWN_FORM = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 """What reading statistics raises that are not Triton's; a number too large for its kind is among them."""
+
+
+def read_backlog(page: Readings, model: str) -> Backlog:
+    """Return what waits and what has failed for `model`, summed over its versions. Raises Unreadable."""
+    failures: defaultdict[str, int] = defaultdict(int)
+    name = INFERENCE + "request_failure"
+    for labels, value in page.samples(name, model=model):
+        failures[labels.get("reason", "")] += round(sensible(name, value))
+    waiting = page.samples(PENDING, model=model)
+    pending = round(page.total(PENDING, model=model)) if waiting else None
+    return Backlog(pending, dict(sorted(failures.items())))
 
 
 def statistics_path(model: str) -> str:

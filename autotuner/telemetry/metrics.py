@@ -2,7 +2,8 @@
 
 `docs/metrics.md` shows the same list; a test compares them, and what a page shows with both. No label ever holds an id,
 an address or a name that somebody outside chooses: whoever could invent label values could fill the memory of
-everything that scrapes them.
+everything that scrapes them. The one exception are names of scheduled targets, in what certificates cover
+(`telemetry.coverage`): who may register and schedule is known, and how many are shown is limited.
 """
 
 from __future__ import annotations
@@ -129,6 +130,24 @@ NIGHTS = Metric(
     ("state",),
     known=(("started",), ("missed",)),
 )
+CERTIFIED = Metric(
+    "autotuner_certified_requests_per_second",
+    "Requests per second of one replica that a scheduled target's certificate covers: from the lowest to the highest",
+    ("target", "end"),
+    Gauge,
+)
+CARRIED = Metric(
+    "autotuner_replica_requests_per_second",
+    "Requests per second of one stable replica of a scheduled target: now, and in the busiest minutes of a day",
+    ("target", "of"),
+    Gauge,
+)
+COVERAGE = Metric(
+    "autotuner_certificate_state",
+    "1 for how a scheduled target stands against its certificate, else 0: covers, outside, changed, none, unread",
+    ("target", "state"),
+    Gauge,
+)
 NOTICES = Metric(
     "autotuner_notices_total",
     "Attempts to deliver a notice, by what it came to: delivered, failed, given up",
@@ -161,6 +180,9 @@ class Instruments:
     changes: Annotated[Counter, CHANGES] = field(init=False)
     leads: Annotated[Gauge, LEADS] = field(init=False)
     nights: Annotated[Counter, NIGHTS] = field(init=False)
+    certified: Annotated[Gauge, CERTIFIED] = field(init=False)
+    carried: Annotated[Gauge, CARRIED] = field(init=False)
+    coverage: Annotated[Gauge, COVERAGE] = field(init=False)
     notices: Annotated[Counter, NOTICES] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from autotuner.sandbox.processes import wait_until
 from autotuner.telemetry.metrics import Instruments
-from scripts.monitoring import FOLDER, files
+from scripts.monitoring.files import FOLDER, files
 from tests.prometheus_server import PrometheusServer, installed, job
 from tests.stub_server import Planned, StubServer
 

@@ -476,6 +476,13 @@ def test_the_check_says_what_a_study_would_find(
     assert found["latency buckets"]["state"] == "good"
     assert found["server canary"]["state"] == "good"
     assert found["memory canary"]["state"] == "good"
+    assert "requests wait for execution" in found["pending canary"]["detail"]
+    assert found["failures canary"] == {
+        "what": "failures canary",
+        "state": "good",
+        "detail": "none since it started",
+        "advice": "",
+    }
     assert answer["rates_per_second"]["canary"] > 0
     assert answer["verdicts"][0]["seconds"] > 0
 

@@ -10,6 +10,7 @@ import pytest
 from autotuner.domain.measurement import Sample
 from autotuner.domain.sources import Instrumentation, PrometheusServer
 from autotuner.inspection import Finding, Inspection, Looks, State, inspect, requests_to_accept
+from autotuner.instruments.triton import Backlog
 from tests.builders import REPLICAS, a_budget, a_pace, a_plan, a_sample, a_target, at, changed
 
 MEASURED_BY = Instrumentation(PrometheusServer("http://10.0.0.20:9090"))
@@ -118,3 +119,40 @@ def test_a_verdict_costs_what_the_evidence_takes() -> None:
     screening = next(cost for cost in inspected().verdicts if not cost.strict and cost.slow_share == 0.0)
     assert screening.requests is not None
     assert screening.duration == max(a_pace().step_minimum, timedelta(seconds=screening.requests / 100))
+
+
+def with_backlogs(waited: dict[str, Backlog], waits: dict[str, Backlog]) -> Inspection:
+    looks = Looks(a_sample(0), a_sample(10, READY), at(12), {}, waited, waits)
+    return inspect(a_plan(target=a_target(metrics=MEASURED_BY)), looks)
+
+
+def test_requests_that_wait_and_failures_by_reason_are_told_for_each_server() -> None:
+    before = {"canary": Backlog(0, {"REJECTED": 2, "OTHER": 0})}
+    now = {"canary": Backlog(7, {"REJECTED": 5, "OTHER": 0}), "stable-0": Backlog(0, {"OTHER": 0})}
+    found = with_backlogs(before, now)
+    assert finding(found, "pending canary").detail == "7 requests wait for execution"
+    failures = finding(found, "failures canary")
+    assert failures.state is State.DOUBTFUL
+    assert failures.detail == (
+        "5 REJECTED (the queue was full, or the request waited longer than its policy allows), "
+        "3 of them while it was looked at"
+    )
+    assert finding(found, "failures stable-0").detail == "none since it started"
+    assert not any(each.what == "failures stable-1" for each in found.findings)
+
+
+def test_failures_of_long_ago_are_told_and_are_no_fault_of_today() -> None:
+    old = {"canary": Backlog(0, {"BACKEND": 9, "": 1})}
+    failures = finding(with_backlogs(old, old), "failures canary")
+    assert failures.state is State.GOOD
+    assert "9 BACKEND (the model itself failed)" in failures.detail
+    assert "1 without a reason (this server tells no reasons)" in failures.detail
+    assert "while it was looked at" not in failures.detail
+
+
+def test_a_server_that_does_not_tell_what_waits_gets_the_line_to_look_for() -> None:
+    found = with_backlogs({}, {"canary": Backlog(None, {})})
+    pending = finding(found, "pending canary")
+    assert pending.state is State.DOUBTFUL
+    assert "nv_inference_pending_request_count" in pending.advice
+    assert found.usable

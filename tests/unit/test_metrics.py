@@ -14,7 +14,7 @@ from autotuner.controller import Controller
 from autotuner.courier import Courier
 from autotuner.domain.study import Outcome, TrialKind, TrialState
 from autotuner.errors import Unavailable
-from autotuner.telemetry.metrics import METRICS, Instruments, serve_page
+from autotuner.telemetry.metrics import CARRIED, CERTIFIED, COVERAGE, METRICS, Instruments, serve_page
 from autotuner.telemetry.studies import Watched, canary_share
 from autotuner.worker import Worker
 from tests.builders import at as instant
@@ -26,6 +26,9 @@ from tests.unit.test_nightly import HOUR
 from tests.unit.test_nightly import Scene as Night
 from tests.unit.test_notices import Receiver
 from tests.unit.test_notices import Scene as Post
+
+OF_TARGETS = (CERTIFIED, CARRIED, COVERAGE)
+"""The only ones that name targets, of which a limited number is shown."""
 
 
 def shown(instruments: Instruments) -> dict[str, float]:
@@ -187,6 +190,7 @@ def test_every_metric_is_in_base_units_with_labels_of_few_values() -> None:
     for metric in METRICS:
         assert metric.name.startswith("autotuner_")
         assert not re.search(r"_(ms|milliseconds|percent|minutes|kb|mb)\b", metric.name)
-        assert not set(metric.labels) & {"study", "trial", "target", "actor", "address", "holder"}
+        assert not set(metric.labels) & {"study", "trial", "actor", "address", "holder"}
+        assert ("target" in metric.labels) is (metric in OF_TARGETS)
         counter = metric.kind.__name__ == "Counter"
         assert metric.name.endswith("_total") is counter, metric.name

@@ -16,6 +16,7 @@ from autotuner.domain.measurement import BatchTiming, Sample
 from autotuner.domain.sources import Instrumentation, PrometheusServer
 from autotuner.domain.target import Replica
 from autotuner.instruments import triton
+from autotuner.instruments.gateways import NativeFamily
 from autotuner.instruments.readings import Unreadable
 from autotuner.secret_shelf import SecretShelf
 from tests.builders import START, ManualClock, a_target, at
@@ -401,12 +402,82 @@ def test_a_scrape_of_which_a_part_has_arrived_is_not_used_yet(server: Prometheus
     assert rig.look().at == at(30)
 
 
-def test_a_native_histogram_alone_is_told_and_one_beside_classic_buckets_is_passed_over() -> None:
+SECONDS = NativeFamily("x", 1.0)
+
+
+def native(*samples: tuple[float, str, list[list[object]]], **labels: str) -> dict[str, object]:
+    """A series as the query API tells it: time, count and buckets of each sample."""
+    told = [[at, {"count": count, "sum": "1.5", "buckets": buckets}] for at, count, buckets in samples]
+    return {"metric": {"__name__": "x", **labels}, "histograms": told}
+
+
+def counted(result: list[dict[str, object]], at: float = 1.0) -> dict[str, float]:
+    """What a classic histogram would have counted at one time, by `le`."""
+    found = series_in(result, SECONDS)
+    return {labels["le"]: dict(values)[at] for labels, values in found if labels["__name__"] == "x_bucket"}
+
+
+def test_a_native_histogram_alone_is_refused_where_its_edges_are_not_the_gateways() -> None:
     classic = {"metric": {"__name__": "x_bucket", "le": "+Inf"}, "values": [[1.0, "2"]]}
-    native = {"metric": {"__name__": "x"}, "histograms": [[1.0, {"count": "2", "sum": "1", "buckets": []}]]}
-    assert series_in([classic, native]) == [(classic["metric"], [(1.0, 2.0)])]
+    alone = native((1.0, "2", []))
+    assert series_in([classic, alone]) == [(classic["metric"], [(1.0, 2.0)])]
+    assert series_in([classic, alone], SECONDS) == [(classic["metric"], [(1.0, 2.0)])]
     with pytest.raises(Unreadable, match="x is a native histogram alone"):
-        series_in([native])
+        series_in([alone])
+
+
+def test_a_native_histogram_has_the_edges_of_its_own_scale_and_counts_at_each() -> None:
+    buckets: list[list[object]] = [[0, "0.0625", "0.125", "3"], [0, "0.25", "0.5", "4"], [0, "1", "2", "1"]]
+    found = counted([native((1.0, "8", buckets))])
+    wanted = {"0.0625": 0.0, "0.125": 3.0, "0.25": 3.0, "0.5": 7.0, "1.0": 7.0, "2.0": 8.0, "+Inf": 8.0}
+    assert {le: count for le, count in found.items() if le in wanted} == wanted
+    assert len(found) == 18
+
+
+def test_the_scale_is_the_coarsest_of_all_series_so_that_they_can_be_added_up() -> None:
+    fine = native((1.0, "1", [[0, str(2**-0.5), "1", "1"]]), code="200")
+    coarse = native((1.0, "2", [[0, "1", "2", "2"]]), code="503")
+    assert len(counted([fine])) == 34
+    assert len(counted([fine, coarse])) == 18
+
+
+def test_edges_inside_a_bucket_with_requests_are_left_out() -> None:
+    zero: list[list[object]] = [[3, "-0.003", "0.003", "5"], [0, "0.5", "1", "1"]]
+    edges = counted([native((1.0, "6", zero))])
+    assert min(float(le) for le in edges) == 2.0**-8
+    assert edges["0.00390625"] == 5.0
+
+
+def test_buckets_of_somebodys_choice_are_edges_themselves() -> None:
+    chosen: list[list[object]] = [[0, "0.05", "0.1", "4"], [0, "0.1", "0.3", "2"], [0, "5", "+Inf", "1"]]
+    assert counted([native((1.0, "7", chosen))]) == {
+        "0.05": 0.0,
+        "0.1": 4.0,
+        "0.3": 6.0,
+        "5.0": 6.0,
+        "+Inf": 7.0,
+    }
+
+
+def test_a_native_histogram_without_a_request_has_no_edges_yet_and_is_a_scrape_all_the_same() -> None:
+    series = series_in([native((1.0, "0", []), (2.0, "0", []))], SECONDS)
+    assert [labels["__name__"] for labels, _ in series] == ["x_count", "x_sum"]
+    assert series_in([native((1.0, "3", []))], SECONDS, pulse_only=True)[0][1] == [(1.0, 3.0)]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"count": "2"},
+        {"count": "2", "sum": "1", "buckets": [[0, "1", "1", "1"]]},
+        {"count": "2", "sum": "1", "buckets": [[0, "-2", "-1", "1"]]},
+        {"count": "?", "sum": "1", "buckets": []},
+        {"count": "2", "sum": "1", "buckets": [[0, "1"]]},
+    ],
+)
+def test_a_native_histogram_in_an_unknown_form_is_none(told: dict[str, object]) -> None:
+    with pytest.raises(Unreadable):
+        series_in([{"metric": {"__name__": "x"}, "histograms": [[1.0, told]]}], SECONDS)
 
 
 # ---- who asks ----

@@ -9,11 +9,13 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from autotuner.adapters.prometheus.native import as_classic, edges_of, read_native
+from autotuner.instruments.gateways import NativeFamily
 from autotuner.instruments.readings import Labelled, Readings, Unreadable
 
 MISSED = 1.5
@@ -29,23 +31,42 @@ Series = tuple[Mapping[str, str], Sequence[tuple[float, float]]]
 """Labels, `__name__` among them, and (server time in seconds, value) in order."""
 
 
-def series_in(result: Any) -> list[Series]:
+def series_in(result: Any, native: NativeFamily | None = None, *, pulse_only: bool = False) -> list[Series]:
     """Return the series in the answer to a query for raw samples. Raises Unreadable.
 
-    A native histogram beside the classic buckets is passed over; alone it cannot be read: its buckets without a request
-    are not told, so nobody could say which edges it has.
+    native: the histogram that is read where it is a native one, as the series that a classic one would have;
+    pulse_only: only how many it counted. A native histogram beside classic buckets is passed over: those may have an
+    edge at the ceiling.
     """
     try:
         found = [(dict(each["metric"]), _numbers(each.get("values", ()))) for each in result]
+        told = [(dict(each["metric"]), each["histograms"]) for each in result if each.get("histograms")]
+        classic = {labels.get("__name__", "").removesuffix("_bucket") for labels, values in found if values}
+        alone = [each for each in told if each[0].get("__name__", "") not in classic]
+        return [
+            *((labels, values) for labels, values in found if values),
+            *_from_native(alone, native, pulse_only),
+        ]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise Unreadable("samples in an unknown form") from error
-    native = {labels.get("__name__", "") for labels, values in found if not values}
-    classic = {labels.get("__name__", "").removesuffix("_bucket") for labels, values in found if values}
-    if alone := sorted(native - classic):
-        raise Unreadable(
-            f"{alone[0]} is a native histogram alone: let Prometheus keep its classic buckets too"
-        )
-    return [(labels, values) for labels, values in found if values]
+
+
+def _from_native(
+    told: list[tuple[dict[str, str], Any]], native: NativeFamily | None, pulse_only: bool
+) -> Iterator[Series]:
+    """The series of native histograms. Raises Unreadable for one that cannot be read."""
+    for labels, _ in told:
+        if native is None or labels.get("__name__") != native.name:
+            raise Unreadable(
+                f"{labels.get('__name__', '')} is a native histogram alone, whose edges are not those that "
+                "this gateway counts by: let Prometheus keep its classic buckets too"
+            )
+    read = [(labels, [(second_of(at), read_native(each)) for at, each in given]) for labels, given in told]
+    edges: tuple[float, ...] = ()
+    if native is not None and not pulse_only:
+        edges = edges_of([sample for _, samples in read for _, sample in samples], native.unit_seconds)
+    for labels, samples in read:
+        yield from as_classic(labels, samples, edges)
 
 
 def _numbers(values: Iterable[Any]) -> list[tuple[float, float]]:

@@ -45,6 +45,8 @@ class PrometheusMetrics:
         self._clock = clock
         self.watch = Watch(self._plan, self._series, self._reading, self._client, clock)
         self._kept: tuple[tuple[object, ...], Sample] | None = None
+        self.backlogs: dict[str, triton.Backlog] = {}
+        """What each server said at the newest sample of requests that it has not answered well."""
 
     def sample(self) -> Sample:
         """Return the newest counters that belong together. What there is not is absent and explained; never raises."""
@@ -68,6 +70,7 @@ class PrometheusMetrics:
         for name, when in times.items():
             try:
                 page = seen.servers[name].scrape(when)
+                self.backlogs[name] = triton.read_backlog(page, self._target.model)
                 counted = triton.read_server(page, self._target.model, told.get(name, triton.UNTOLD))
                 servers[name] = self._with_memory(counted, page, memory.get(name))
                 servers[name] = replace(

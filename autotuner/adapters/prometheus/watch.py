@@ -88,19 +88,26 @@ class Watch:
         """Learn how often gateway and servers are scraped; returns why that is not known yet."""
         answers = self._client.ask(
             {
-                GATEWAY: samples_of(self._series.gateway_selector([self._reading.pulse]), LEARNING_SECONDS),
+                GATEWAY: samples_of(self._series.gateway_selector(self._pulses), LEARNING_SECONDS),
                 SERVERS: samples_of(self._series.server_selector([triton.PULSE]), LEARNING_SECONDS),
             },
             deadline,
         )
         for door, own in ((GATEWAY, self._series.own_labels()), (SERVERS, TRITON_OWN_LABELS)):
             try:
-                self._keep_interval(door, scraped_in(series_in(answers[door].read()), own))
+                series = series_in(answers[door].read(), self._reading.native, pulse_only=True)
+                self._keep_interval(door, scraped_in(series, own))
             except Unreadable as reason:
                 return f"{_what(door)}: {reason}"
         if not self.every_seconds:
             return "too few scrapes within five minutes to know how often anything is scraped"
         return ""
+
+    @property
+    def _pulses(self) -> list[str]:
+        """Names of a sample that every replica which ever had a request has."""
+        native = self._reading.native
+        return [self._reading.pulse, *([native.name] if native else ())]
 
     def _keep_interval(self, door: str, sources: list[Source]) -> None:
         """Learn how often a door is scraped; what is known already is not forgotten for scrapes that are missing."""
@@ -156,7 +163,7 @@ class Watch:
         return Seen(now, gateway, servers, faults)
 
     def _gateways(self, answer: Answer, now: float, faults: dict[str, str]) -> tuple[Source, ...]:
-        series = series_in(answer.read())
+        series = series_in(answer.read(), self._reading.native)
         self._looked_at = self._clock.now()
         sources = sources_in(series, self._series.own_labels())
         self._keep_interval(GATEWAY, sources)

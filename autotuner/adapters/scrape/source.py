@@ -32,6 +32,8 @@ class ScrapedMetrics:
         backends = target.backends(replica.name for replica in target.replicas)
         self._clusters = {backend: target.gateway.cluster(backend) for backend in backends}
         self._before: Mapping[str, GatewayCounters] = {}
+        self.backlogs: dict[str, triton.Backlog] = {}
+        """What each server said at the newest sample of requests that it has not answered well."""
 
     def sample(self) -> Sample:
         """Read everything once. What cannot be read is absent and explained in `Sample.faults`; never raises."""
@@ -71,6 +73,7 @@ class ScrapedMetrics:
     ) -> ServerCounters | None:
         try:
             page = Page(answers[self._metrics_url(replica)].read(), triton.WANTED)
+            self.backlogs[replica.name] = triton.read_backlog(page, self._target.model)
             return triton.read_server(page, self._target.model, self._statistics(replica, answers, faults))
         except Unreadable as reason:
             _note(faults, replica.name, f"the server's metrics ({self._metrics_url(replica)}): {reason}")
