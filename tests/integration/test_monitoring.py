@@ -12,9 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from autotuner.domain.certificate import Band
+from autotuner.domain.coverage import Day, covered
 from autotuner.sandbox.processes import wait_until
+from autotuner.telemetry.coverage import ShownCoverage
 from autotuner.telemetry.metrics import Instruments
 from scripts.monitoring.files import FOLDER, files
+from tests.builders import START
 from tests.prometheus_server import PrometheusServer, installed, job
 from tests.stub_server import Planned, StubServer
 
@@ -63,6 +67,9 @@ def publish(site: StubServer, number: int) -> None:
     """Let every counter have grown, and every instrument have been written to."""
     instruments = Instruments()
     written(instruments, number)
+    day = Day(START).with_load(START, 35.0)
+    band = Band(20.0, 120.5, 3, at_least=False, requests=21_000, bad=31)
+    ShownCoverage(instruments).show("small-vision", covered("a-study", band, "", day, START), day)
     site.answers["/service"] = Planned(instruments.page().decode())
     envoy = (FIXTURES / "envoy.txt").read_text("utf-8")
     site.answers["/envoy"] = Planned(grown(envoy, number))
