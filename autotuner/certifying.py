@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 
 from autotuner.domain.calendar import Schedule
-from autotuner.domain.certificate import unlike
+from autotuner.domain.certificate import contradicted, unlike
 from autotuner.domain.configuration import fingerprint
 from autotuner.domain.coverage import UNCERTIFIED, Coverage, Covered, Day, best_of, covered, load_between
 from autotuner.domain.measurement import Sample
+from autotuner.domain.provenance import UNKNOWN, Provenance
 from autotuner.domain.study import Phase
 from autotuner.domain.target import Target
 from autotuner.errors import AutotunerError
@@ -35,9 +36,10 @@ MOST_PROOFS = 3
 
 @dataclass(frozen=True)
 class Production:
-    """What stable replicas serve now, by name, as far as they answered. sample: the counters of that moment."""
+    """What stable replicas serve and run now, by name, as far as they told. sample: the counters of that moment."""
 
     fingerprints: Mapping[str, str]
+    provenances: Mapping[str, Provenance]
     sample: Sample | None
     fault: str = ""
 
@@ -113,16 +115,21 @@ class CertificateWatch:
     def _production(self, known: _Target) -> Production:
         """Read what the stable replicas serve; those after one that does not answer are not waited for."""
         found: dict[str, str] = {}
+        runs: dict[str, Provenance] = {}
+        fault = ""
         try:
             if known.world is None:
                 known.world = self.desk.worlds(known.target)
             for name in known.target.stable_names:
                 found[name] = fingerprint(known.world.serving.model_config(name))
+                runs[name] = known.world.serving.provenance(name)
         except AutotunerError as error:
             fault = str(error)
-        else:
-            fault = ""
-        return Production(found, known.world.metrics.sample() if known.world else None, fault)
+        sample = known.world.metrics.sample() if known.world else None
+        for name, counted in (sample.servers if sample else {}).items():
+            if name in found:
+                runs[name] = replace(runs.get(name, UNKNOWN), model_versions=counted.model_versions)
+        return Production(found, runs, sample, fault)
 
     def _take(self, known: _Target, sample: Sample | None, now: datetime) -> None:
         """Take in the load since the last look."""
@@ -140,5 +147,5 @@ class CertificateWatch:
 
 def _held_against(proof: Proof, serves: Production, day: Day, now: datetime) -> Covered:
     given = proof.certificate
-    why = proof.lapsed or unlike(given, serves.fingerprints)
+    why = proof.lapsed or unlike(given, serves.fingerprints) or contradicted(given, serves.provenances)
     return covered(given.study_id, given.band, why, day, now)

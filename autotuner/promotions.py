@@ -130,12 +130,18 @@ def followed_by(catalogue: Catalogue, promotion: Study) -> str | None:
     promotion: or a study that kept the incumbent.
     """
     for line in _newest_first(catalogue, promotion.plan.target.name):
-        earlier = promotion.ended_at is not None and line.promoted_at <= promotion.ended_at
-        if earlier or line.study_id == promotion.id:
+        if line.study_id == promotion.id or _kept_after(promotion, line):
             return None
         if line.rolled_back_by is None:
             return line.study_id
     return None
+
+
+def _kept_after(study: Study, line: LedgerLine) -> bool:
+    """Whether a study kept an incumbent, which is in no ledger, after a promotion."""
+    if study.outcome is not Outcome.KEPT or study.ended_at is None:
+        return False
+    return line.promoted_at <= study.ended_at
 
 
 def _newest_first(catalogue: Catalogue, target: str) -> Iterator[LedgerLine]:
@@ -179,16 +185,14 @@ def proof_of(desk: Desk, study_id: str) -> Proof:
 
 
 def certified(desk: Desk, target: str, looked_at: Mapping[str, Provenance]) -> Proof | None:
-    """Return the newest promotion's certificate against what replicas run now; None where none stands.
+    """Return the newest certificate against what replicas run now; None where none stands.
 
     looked_at: what was just read, by replica.
     """
-    for line in _newest_first(desk.catalogue, target):
-        if line.rolled_back_by is not None:
-            continue
-        proof = proof_of(desk, line.study_id)
-        return proof if proof.lapsed else replace(proof, lapsed=contradicted(proof.certificate, looked_at))
-    return None
+    proof = next(proofs_of(desk, target), None)
+    if proof is None or proof.lapsed:
+        return proof
+    return replace(proof, lapsed=contradicted(proof.certificate, looked_at))
 
 
 def _found_since(desk: Desk, given: Certificate) -> Found | None:
@@ -215,7 +219,8 @@ def proofs_of(desk: Desk, target: str) -> Iterator[Proof]:
     lines = _newest_first(desk.catalogue, target)
     promoted = ((line.promoted_at, line.study_id) for line in lines if line.rolled_back_by is None)
     every = StudyFilter(target, outcome=Outcome.KEPT)
-    kept = ((each.ended_at, each.id) for each in desk.catalogue.studies(every, Window(MOST_KEPT)).items)
+    newest = desk.catalogue.studies(every, Window(MOST_KEPT)).items
+    kept = ((each.ended_at, each.id) for each in newest if each.ended_at is not None)
     for _, study_id in heapq.merge(promoted, kept, key=lambda each: each[0], reverse=True):
         try:
             yield proof_of(desk, study_id)

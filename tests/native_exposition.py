@@ -6,6 +6,7 @@ an exponential scale. No library for it is needed, and none that we have writes 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import struct
 import threading
@@ -79,7 +80,7 @@ def _field(field: int, content: bytes) -> bytes:
 
 
 class Exporter:
-    """Serves pages by path, each a media type and what is there now."""
+    """Serves pages by path, each a media type and what is there now; 503 where there is none."""
 
     def __init__(self) -> None:
         self.pages: dict[str, tuple[str, bytes]] = {}
@@ -103,12 +104,13 @@ class Exporter:
     def _handler(exporter) -> type[BaseHTTPRequestHandler]:  # noqa: N805  the handler's own self is another
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                media_type, body = exporter.pages[self.path]
-                self.send_response(200)
+                media_type, body = exporter.pages.get(self.path, ("text/plain", b""))
+                self.send_response(200 if body else 503)
                 self.send_header("content-type", media_type)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                with contextlib.suppress(ConnectionError):
+                    self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
                 """Say nothing."""

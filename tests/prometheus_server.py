@@ -73,7 +73,9 @@ class PrometheusServer:
         rules: Sequence[str] = (),
         *,
         native_histograms: bool = False,
+        program: str = "",
     ) -> None:
+        self._program = program or installed()
         self._folder = folder
         self._native = native_histograms
         self._every = every
@@ -143,12 +145,12 @@ class PrometheusServer:
     @property
     def _is_old(self) -> bool:
         """Whether native histograms are asked for by a flag, as they are before 3."""
-        return not is_victoria(installed()) and major_version(installed()) < 3
+        return not is_victoria(self._program) and major_version(self._program) < 3
 
     def _made(self, flags: Sequence[str]) -> ManagedProcess:
-        program = installed()
-        make = self._victoria if is_victoria(program) else self._prometheus
-        return ManagedProcess("Prometheus", [program, *make(), *flags], self._folder / "prometheus.log")
+        make = self._victoria if is_victoria(self._program) else self._prometheus
+        command = [self._program, *make(), *flags]
+        return ManagedProcess("Prometheus", command, self._folder / "prometheus.log")
 
     def _prometheus(self) -> list[str]:
         return [

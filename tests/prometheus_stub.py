@@ -23,6 +23,8 @@ class PrometheusStub(StubServer):
     def __init__(self, now: float) -> None:
         super().__init__()
         self.now = now
+        self.rounds_time = False
+        """Whether its time is a series, of whole seconds: so VictoriaMetrics tells it."""
         self.planned: Planned | None = None
         self.more: dict[str, object] = {}
         self.queries: list[str] = []
@@ -59,6 +61,8 @@ class PrometheusStub(StubServer):
 
     def answered(self, query: str) -> Planned:
         """Return the answer to a query."""
+        if query == "time()" and self.rounds_time:
+            return self._data("vector", [{"metric": {}, "value": [int(self.now), str(int(self.now))]}])
         if query == "time()":
             return self._data("scalar", [self.now, str(self.now)])
         found = QUERY.fullmatch(query)

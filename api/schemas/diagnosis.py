@@ -221,10 +221,10 @@ class LookedAtAnswer(Answer):
 
 
 class CertifiedAnswer(Answer):
-    """What the target's newest promotion says of what was looked at."""
+    """What the target's newest certificate says of what was looked at."""
 
     study: str = Field(
-        description="The study that promoted.", examples=["small-vision-20260105-020000-1f2e3d"]
+        description="The study that gave it.", examples=["small-vision-20260105-020000-1f2e3d"]
     )
     lapsed: str = Field(
         description="Why its certificate no longer covers what production runs; empty while it does.",
@@ -261,5 +261,5 @@ class DiagnosisAnswer(Answer):
     )
     unread: list[UnreadAnswer] = Field(description="What could not be read.")
     certificate: CertifiedAnswer | None = Field(
-        default=None, description="Whether the certificate of the newest promotion holds; null without one."
+        default=None, description="Whether the newest certificate holds; null without one."
     )

@@ -35,7 +35,9 @@ def certified(lowest: float = 1.0, highest: float = HIGHEST) -> Loop:
     loop = promoted()
     row = loop.store.memory.studies[loop.study_id]
     (winner,) = row.study.trials
-    steps = tuple(a_step(n, rate_per_second=rate) for n, rate in enumerate((lowest, highest)))
+    steps = tuple(
+        a_step(n, rate_per_second=rate, model_versions=("1",)) for n, rate in enumerate((lowest, highest))
+    )
     winner = replace(winner, kind=TrialKind.CONFIRMATION, steps=steps)
     row.study = replace(row.study, trials=(winner,), reference_rate_per_second=300.0)
     loop.target.faults.traffic(RATE)
@@ -101,6 +103,17 @@ def test_another_configuration_in_production_is_not_covered() -> None:
         Coverage.CHANGED,
         "stable-1 serves another configuration than was certified",
     )
+
+
+def test_another_version_of_the_model_is_not_covered_and_the_next_night_says_so() -> None:
+    scene = Scene(certified())
+    assert scene.look().state is Coverage.COVERS
+
+    scene.loop.target.faults.another_version("stable-0", "2")
+    found = scene.look()
+    assert found.state is Coverage.CHANGED
+    assert "stable-0 runs version 2 of the model instead of 1" in found.reason
+    assert scene.certificates.why_another(scene.name) == found.reason
 
 
 def test_a_server_that_does_not_answer_proves_nothing() -> None:

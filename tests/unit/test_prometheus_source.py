@@ -374,6 +374,33 @@ def test_a_clock_that_differs_is_corrected_and_told(server: PrometheusStub, ahea
     assert set(sample.gateway) == set(NAMES)
 
 
+def test_a_server_that_tells_whole_seconds_as_a_series_is_no_skewed_clock(server: PrometheusStub) -> None:
+    rig = scraped(server)
+    server.rounds_time = True
+    rig.turn(0.9)
+    sample = rig.look()
+    assert sample.faults == {}
+    assert sample.at == at(25)
+    rig.clock.turn(-5)
+    assert "+" in rig.look().faults["clock"]
+
+
+def test_the_end_of_a_series_is_no_sample(server: PrometheusStub) -> None:
+    rig = scraped(server)
+    first = rig.look()
+    server.page(BEGIN + 30, envoy_page(160, *NAMES).replace(" 160", " nan").replace(" 159", " nan"), **ENVOY)
+    rig.turn(15)
+    for number in (8, 9):
+        rig.scrape(number)
+    for number in (6, 7):
+        rig.scrape(number, gateway=False)
+    rig.turn(5)
+    sample = rig.look()
+    assert "was not scraped for" in sample.faults["gateway"]
+    assert sample.gateway["canary"].sent - first.gateway["canary"].sent == 40
+    assert not sample.gateway["canary"].behind(first.gateway["canary"])
+
+
 def test_a_server_that_lost_its_data_is_waited_for_and_then_goes_on(server: PrometheusStub) -> None:
     rig = scraped(server)
     first = rig.look()

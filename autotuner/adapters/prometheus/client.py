@@ -41,8 +41,9 @@ BACKOFF_SECONDS = 0.1
 RETRIED_STATUS = (429, 502, 503, 504)
 PART_BYTES = 262_144
 LARGEST_ANSWER_BYTES = 50_000_000
-COMPLETE_OR_NOTHING = {"partial_response": "false", "dedup": "true"}
-"""Thanos answers with an error instead of a part, and with one of several replicas; others ignore both."""
+COMPLETE_OR_NOTHING = {"partial_response": "false", "dedup": "true", "nocache": "1"}
+"""Thanos answers with an error instead of a part, and with one of several replicas; VictoriaMetrics tells the time that
+it is, not that of half a minute ago. Others ignore what is not theirs."""
 
 
 @dataclass(frozen=True)

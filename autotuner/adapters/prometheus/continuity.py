@@ -63,9 +63,12 @@ class ServerClock:
     def __init__(self) -> None:
         self.ahead_seconds = 0.0
 
-    def compare(self, theirs: float, asked: float, answered: float) -> None:
-        """Take in one answer: the server's time, and ours before and after, in seconds since the epoch."""
+    def compare(self, theirs: float, asked: float, answered: float, rounded: float = 0.0) -> None:
+        """Take in one answer: the server's time, and ours before and after, in seconds since the epoch.
+
+        rounded: by how much at most the server rounds its time, in seconds.
+        """
         found = theirs - (asked + answered) / 2
-        doubt = SKEW_TOLERANCE_SECONDS + (answered - asked) / 2
+        doubt = SKEW_TOLERANCE_SECONDS + (answered - asked) / 2 + rounded
         if abs(found - self.ahead_seconds) > doubt:
             self.ahead_seconds = found

@@ -7,6 +7,7 @@ scrape lacks that the one before had is not there yet. Pure: samples in, scrapes
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -70,7 +71,9 @@ def _from_native(
 
 
 def _numbers(values: Iterable[Any]) -> list[tuple[float, float]]:
-    return [(second_of(at), float(value)) for at, value in values]
+    """Times and values. No number is no sample: VictoriaMetrics tells so that a series had ended."""
+    told = ((second_of(at), float(value)) for at, value in values)
+    return [(at, value) for at, value in told if not math.isnan(value)]
 
 
 def second_of(at: Any) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from autotuner.adapters.prometheus.client import Answer, PrometheusClient
 from autotuner.adapters.prometheus.continuity import Continuity, ServerClock
@@ -132,12 +133,12 @@ class Watch:
         """The server's time at its answer. Raises Unreadable."""
         result = answer.read()
         try:
-            theirs = second_of(result[1])
+            theirs, rounded = _time_in(result)
         except (TypeError, ValueError, OverflowError, IndexError, KeyError) as error:
             raise Unreadable("a time in an unknown form") from error
         assert answer.asked is not None
         assert answer.answered is not None
-        self.server_clock.compare(theirs, answer.asked.timestamp(), answer.answered.timestamp())
+        self.server_clock.compare(theirs, answer.asked.timestamp(), answer.answered.timestamp(), rounded)
         return theirs
 
     # -- who was scraped --------------------------------------------------------------------------------------
@@ -237,6 +238,16 @@ class Watch:
     def told(self, what: str) -> str:
         """Return a sentence that says which server it is about."""
         return f"Prometheus ({self._plan.prometheus.url}): {what}"
+
+
+def _time_in(result: Any) -> tuple[float, float]:
+    """A server's time and by how much it may be rounded, in seconds.
+
+    Prometheus answers with a number, VictoriaMetrics with a series of whole seconds. Raises what an unknown form does.
+    """
+    if isinstance(result[0], Mapping):
+        return second_of(result[0]["value"][1]), 1.0
+    return second_of(result[1]), 0.0
 
 
 def note(faults: dict[str, str], name: str, sentence: str) -> None:
