@@ -97,9 +97,8 @@ class CertificateWatch:
         known.due_at = now + EVERY
         busy = {each.target for each in self.desk.store.errands() if each.phase is not Phase.APPROVAL}
         if name in busy:
-            known.sample = (
-                None  # a study moves traffic and loads configurations: nothing here is production's own
-            )
+            # A study moves traffic and loads configurations: nothing here is production's own.
+            known.sample = None
             return
         serves = self._production(known)
         self._take(known, serves.sample, now)
