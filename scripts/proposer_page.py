@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from autotuner.batching.advisor import advise, choose, record
+from autotuner.batching.advisor import advise, record
 from autotuner.batching.forecast import Forecast, Forecaster
 from autotuner.batching.trials import Advice, Aim, Problem, Setting, Tried
+from autotuner.benchmark.history import winner
 from autotuner.benchmark.scenarios import Scenario
 from autotuner.benchmark.system import p99
 from autotuner.benchmark.workloads import builtin
@@ -83,7 +84,7 @@ class Study:
             self.steps.append(Step(advice, foretold, record(advice, tried)))
             advice = advise(self.problem, self.history(len(self.steps)))
         self.ending = advice.reason if advice.setting is None else f"all {TRIALS} trials are done"
-        self.kept = choose(self.problem, self.history(len(self.steps)))
+        self.kept = winner(self.problem, self.history(len(self.steps)))
         system = self.world.system
         self._traffic = system.long_traffic(system.rate)
 

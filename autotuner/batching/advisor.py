@@ -1,4 +1,4 @@
-"""Which setting to try next, and which to keep: the best one that is very probably within the ceiling.
+"""Which setting to try next: the best one that is very probably within the ceiling.
 
 The first trial is the incumbent. Then the setting with the largest expected gain among those whose probability of a
 violation fits into what is left of the study's risk; or, where only several instances could pay and nobody knows how
@@ -84,9 +84,6 @@ RESORT_RISK = 0.33
 RESORT_GAIN = 0.1
 """What the last resort may risk, and must promise: the guard ends it after a dozen slow requests."""
 
-CHOICE_RISK = 0.06
-CHOICE_LIMIT = 1.02
-
 
 def advise(problem: Problem, history: History) -> Advice:
     """Return the next setting to try and why; no setting when nothing safe promises enough.
@@ -100,30 +97,6 @@ def advise(problem: Problem, history: History) -> Advice:
     if not forecaster.members:
         return Advice(None, "no trial has measured batches yet: nothing can be predicted")
     return _Search(forecaster).advice()
-
-
-def choose(problem: Problem, history: History) -> Setting:
-    """Return the setting to keep: the best measured one that is within the ceiling beyond reasonable doubt.
-
-    The incumbent where no other qualifies.
-    """
-    forecaster = Forecaster(problem, history)
-    good = [trial for trial in history if trial.setting != problem.incumbent and _held(trial, problem)]
-    if not forecaster.members:
-        return problem.incumbent
-    rated = []
-    for trial in [t for t in history if t.setting == problem.incumbent] + good:
-        forecast = forecaster.cautious(trial.setting)
-        sure = (
-            forecast.log_p99 <= np.log(problem.ceiling_seconds)
-            and forecast.violation(CHOICE_LIMIT * problem.ceiling_seconds) <= CHOICE_RISK
-        )
-        if sure or trial.setting == problem.incumbent:
-            value = _measured_value(trial, problem, forecast)
-            rated.append((round(value - INSTANCE_COST * trial.setting.instances, 6), trial.setting))
-    if not rated:
-        return problem.incumbent
-    return max(rated, key=lambda found: (found[0], [-part for part in found[1].complexity()]))[1]
 
 
 def _today(trial: Tried, problem: Problem) -> Measured | None:
@@ -156,17 +129,6 @@ def _reached(trial: Tried, problem: Problem) -> float:
         return max((level.rate_per_second for level in trial.levels if level.accepted), default=0.0)
     busy = _busy_today(trial, problem)
     return 1.0 / busy if busy else 0.0
-
-
-def _measured_value(trial: Tried, problem: Problem, forecast: Forecast) -> float:
-    """What the trial reached, as `Forecast.value` is given.
-
-    A capacity is the forecast's, which has learnt from the trial: its ladder ends below what it can carry.
-    """
-    if problem.aim is Aim.CAPACITY:
-        return forecast.value
-    busy = _busy_today(trial, problem)
-    return -float(np.log(busy)) if busy else forecast.value
 
 
 _Rated = tuple[float, tuple[int, int, int], Setting, float]

@@ -192,7 +192,7 @@ def _variations(levels: Sequence[Level], device: Device, seed: int) -> list[_Var
 def _overhead(levels: Sequence[Level], runs: Sequence[Run]) -> float:
     """What every request spends outside queue and batch: the median over levels of the medians' difference."""
     differences = [
-        level.measured.p50_seconds - run.quantiles[0]
+        level.measured.p50_seconds - run.median
         for level, run in zip(levels, runs, strict=True)
         if level.measured.p50_seconds is not None
     ]
@@ -201,7 +201,7 @@ def _overhead(levels: Sequence[Level], runs: Sequence[Run]) -> float:
 
 def _quantile_misfit(level: Level, run: Run, overhead: float) -> float:
     misfit = 0.0
-    _, p95, p99, _ = run.quantiles
+    p95, p99, _ = run.tail
     for seen, simulated in ((level.measured.p95_seconds, p95), (level.measured.p99_seconds, p99)):
         if seen is not None:
             error = _QUANTILE_ERROR * (1.0 + 500.0 / level.measured.total)
@@ -315,7 +315,7 @@ def _misfit(level: Level, run: Run, overhead: float) -> float:
         (level.mean_batch, len(level.arrivals) / batches),
     ]
     if level.measured.p50_seconds is not None:
-        pairs.append((level.measured.p50_seconds, run.quantiles[0] + overhead))
+        pairs.append((level.measured.p50_seconds, run.median + overhead))
     if level.measured.busy_seconds_per_inference:
         pairs.append((level.measured.busy_seconds_per_inference, run.busy_seconds / len(level.arrivals)))
     misfit = sum(float(np.log(seen / simulated) / _MEAN_ERROR) ** 2 for seen, simulated in pairs)

@@ -87,7 +87,7 @@ def slower(member: Member) -> Member:
 
 def _row(run: Run, member: Member) -> tuple[float, ...]:
     count = len(run.latency_seconds)
-    _, _, p99, p995 = run.quantiles
+    _, p99, p995 = run.tail
     spent = run.compute_seconds.sum()
     return (
         p99 + member.overhead_seconds,

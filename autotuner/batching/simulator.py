@@ -20,7 +20,8 @@ from autotuner.batching.trials import Floats, Setting
 
 Counts = NDArray[np.int64]
 
-QUANTILES = (0.5, 0.95, 0.99, 0.995)
+MEDIAN, TAIL = 0.5, (0.95, 0.99, 0.995)
+"""Quantiles of latency that are read."""
 
 
 class Law(IntEnum):
@@ -66,12 +67,22 @@ class Run:
     complete: bool = True
 
     @cached_property
-    def quantiles(self) -> tuple[float, float, float, float]:
-        """Latency quantiles .5, .95, .99 and .995 in seconds: the least that at most the rest exceeds."""
+    def median(self) -> float:
+        """The latency quantile .5 in seconds."""
+        rank = self._rank(MEDIAN)
+        return float(np.partition(self.latency_seconds, rank)[rank])
+
+    @cached_property
+    def tail(self) -> tuple[float, float, float]:
+        """Latency quantiles .95, .99 and .995 in seconds: the least that at most the rest exceeds."""
+        first = self._rank(TAIL[0])
+        slowest = np.sort(np.partition(self.latency_seconds, first)[first:])
+        p95, p99, p995 = (float(slowest[self._rank(share) - first]) for share in TAIL)
+        return p95, p99, p995
+
+    def _rank(self, share: float) -> int:
         count = len(self.latency_seconds)
-        ranks = [min(count - 1, math.ceil(share * count)) for share in QUANTILES]
-        p50, p95, p99, p995 = np.partition(self.latency_seconds, ranks)[ranks]
-        return float(p50), float(p95), float(p99), float(p995)
+        return min(count - 1, math.ceil(share * count))
 
     @property
     def mean_batch(self) -> float:

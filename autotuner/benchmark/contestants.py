@@ -10,7 +10,7 @@ from typing import Protocol
 
 from autotuner.batching import advisor
 from autotuner.batching.trials import Advice, History, Problem, Setting
-from autotuner.benchmark.history import best_accepted, dice_of, tried_settings
+from autotuner.benchmark.history import dice_of, tried_settings
 from autotuner.benchmark.safety import admissible
 from autotuner.errors import InvalidInput
 
@@ -19,7 +19,10 @@ FILTERED = "+filter"
 
 
 class Contestant(Protocol):
-    """A proposer. Both methods are pure: the same problem and history give the same answer."""
+    """A proposer. Both methods are pure: the same problem and history give the same answer.
+
+    Which trial wins in the end is not for it to say: the product chooses and confirms alike for all samplers.
+    """
 
     def begin(self, problem: Problem) -> Advice:
         """Return how the first trial, the incumbent's, is measured."""
@@ -29,14 +32,10 @@ class Contestant(Protocol):
         """Return the next setting to try, one of the problem's candidates, or none."""
         ...
 
-    def choose(self, problem: Problem, history: History) -> Setting:
-        """Return the setting to keep at the end."""
-        ...
-
 
 @dataclass(frozen=True)
 class Pooled:
-    """A rival that picks from a pool of settings, and in the end keeps the best accepted trial, as the product does.
+    """A rival that picks from a pool of settings.
 
     pick: given the problem, the history and the pool (never empty), the setting and why, or none. filtered: whether
     the pool is what the safety filter leaves, for the first random picks too.
@@ -58,10 +57,6 @@ class Pooled:
             return Advice(None, "nothing is left to try")
         return Advice(*self.pick(problem, history, pool))
 
-    def choose(self, problem: Problem, history: History) -> Setting:
-        """Return the best accepted trial's setting."""
-        return best_accepted(problem, history)
-
 
 @dataclass(frozen=True)
 class GreyBox:
@@ -76,10 +71,6 @@ class GreyBox:
     def propose(self, problem: Problem, history: History) -> Advice:
         """Return what the grey-box model advises."""
         return advisor.advise(self._seen(problem, history), history)
-
-    def choose(self, problem: Problem, history: History) -> Setting:
-        """Return what the grey-box model would keep."""
-        return advisor.choose(self._seen(problem, history), history)
 
     def _seen(self, problem: Problem, history: History) -> Problem:
         """The problem without what the filter excludes; what was tried stays."""

@@ -80,6 +80,23 @@ def best_accepted(problem: Problem, history: History) -> Setting:
     return min(tied, key=lambda tried: (tried.setting.complexity(), tried.setting)).setting
 
 
+def winner(problem: Problem, history: History) -> Setting:
+    """Return what the product would confirm, as `selection.choose` has it; the incumbent when nothing was accepted.
+
+    Of what was accepted at today's rate the one that carries most, or needs least of the device; within TIE the leaner
+    and then the simpler. Not asked is whether it gains enough to be worth a promotion.
+    """
+    known = [trial for trial in history if held(trial) and trial.meets(problem.rates[0])]
+    if not known:
+        return problem.incumbent
+    if problem.aim is Aim.CAPACITY:
+        most = max(capacity(trial) for trial in known)
+        known = [trial for trial in known if capacity(trial) >= most * (1.0 - TIE)]
+    spent = [trial.levels[0].busy_seconds_per_inference or math.inf for trial in known]
+    tied = [trial for trial, each in zip(known, spent, strict=True) if each <= min(spent) * (1.0 + TIE)]
+    return min(tied, key=lambda trial: trial.setting.complexity()).setting
+
+
 @dataclass(frozen=True)
 class Axes:
     """The candidates as points of whole numbers; preferred sets are ordered by the largest batch they allow."""

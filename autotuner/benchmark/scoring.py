@@ -30,8 +30,9 @@ class Score:
     reached_soon, reached_late: share of studies that reached it within 12 and 20 trials. violations, severe: trials
     a study above 1.02 and 1.5 times the ceiling. worst_ratio: the highest true p99 over the ceiling of any trial.
     quality: mean quality of the best trial so far after 5, 10 and 20 trials. harm_requests: slow requests above 1 %
-    a study; harm_share, harm_today_share: the same, and the part of it at today's rate, as shares of the requests of
-    one window (a capacity trial's last level is over the ceiling by design). unsafe_finals: share of studies whose
+    a study, those of confirming included; harm_share, harm_today_share: the same, and the part of it at today's
+    rate, as shares of the requests of one window (a capacity trial's last level is over the ceiling by design).
+    unsafe_finals: share of studies whose
     choice is above 1.02 times the ceiling. final_quality, trials: means.
     """
 
@@ -58,7 +59,10 @@ def score(courses: Sequence[Course]) -> Score:
     needed = np.array([trials_to_reach(course) for course in courses])
     counts = [len(course.attempts) for course in courses]
     ratios = [[attempt.p99_ratio for attempt in course.attempts] for course in courses]
-    harm = [sum(attempt.harm_requests for attempt in course.attempts) for course in courses]
+    harm = [_harm(course, [attempt.harm_requests for attempt in course.attempts]) for course in courses]
+    harm_today = [
+        _harm(course, [attempt.harm_today_requests for attempt in course.attempts]) for course in courses
+    ]
     return Score(
         sampler=courses[0].sampler,
         studies=len(courses),
@@ -72,13 +76,16 @@ def score(courses: Sequence[Course]) -> Score:
         quality=tuple(float(np.mean([quality_after(c, trials) for c in courses])) for trials in MILESTONES),
         harm_requests=float(np.mean(harm)),
         harm_share=_share_of_window(courses, harm),
-        harm_today_share=_share_of_window(
-            courses, [sum(attempt.harm_today_requests for attempt in course.attempts) for course in courses]
-        ),
+        harm_today_share=_share_of_window(courses, harm_today),
         unsafe_finals=float(np.mean([course.final_ratio > VIOLATED for course in courses])),
         final_quality=float(np.mean([course.final_quality for course in courses])),
         trials=float(np.mean(counts)),
     )
+
+
+def _harm(course: Course, of_trials: Sequence[float]) -> float:
+    """Of the trials and of confirming, which happens at today's rate."""
+    return sum(of_trials) + course.confirmation_harm_requests
 
 
 def _share_of_window(courses: Sequence[Course], requests: Sequence[float]) -> float:

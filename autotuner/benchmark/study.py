@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotuner.batching.advisor import record
-from autotuner.batching.trials import Setting, Tried
+from autotuner.batching.trials import Problem, Setting, Tried
 from autotuner.benchmark.contestants import Contestant
+from autotuner.benchmark.history import winner
 from autotuner.benchmark.world import World
+from autotuner.domain.confirmation import MAX_WINNERS
 from autotuner.errors import AutotunerError
 
 
@@ -32,7 +35,8 @@ class Attempt:
 class Course:
     """How a study went; the incumbent's is the first attempt.
 
-    final, final_ratio, final_quality: the setting that was kept, and the same of it at today's (final) rate.
+    final, final_ratio, final_quality: the setting that was confirmed, else the incumbent, and the same of it at today's
+    (final) rate. confirmation_harm_requests: slow requests above 1 % that confirming caused.
     window_requests: sent in one window at today's rate. reason: why it ended.
     """
 
@@ -43,17 +47,18 @@ class Course:
     final: Setting
     final_ratio: float
     final_quality: float
+    confirmation_harm_requests: float
     window_requests: float
     reason: str
 
 
 def run_study(world: World, contestant: Contestant, sampler: str, seed: int, trials: int) -> Course:
-    """Let the contestant propose until it has no more to propose or has had all trials, and choose then.
+    """Let the contestant propose until it has no more to propose or has had all trials; then confirm the winner.
 
     sampler: its name. trials: the most, the incumbent's included.
     """
     problem = world.problem(seed)
-    quality = world.truth.quality(world.aim)
+    truth = world.truth
     history: list[Tried] = []
     attempts: list[Attempt] = []
     window, reason = 0.0, f"all {trials} trials are done"
@@ -65,7 +70,7 @@ def run_study(world: World, contestant: Contestant, sampler: str, seed: int, tri
         window = done.window_requests
         ratio = world.true_p99(setting, number, advice.highest_rate) / problem.ceiling_seconds
         whole = world.reaches_today(advice.highest_rate)
-        worth = float(quality[world.truth.index(setting)]) if whole else 0.0
+        worth = truth.quality(setting) if whole else 0.0
         share = 1.0 if whole else advice.highest_rate / world.system.rate
         attempts.append(Attempt(setting, ratio, worth, done.harm_requests, done.harm_today_requests, share))
         if number >= trials:
@@ -77,16 +82,34 @@ def run_study(world: World, contestant: Contestant, sampler: str, seed: int, tri
         if advice.setting not in problem.candidates:
             raise AutotunerError(f"{sampler} proposed {advice.setting}, which is no candidate")
         setting = advice.setting
-    final = contestant.choose(problem, history)
-    place = world.truth.index(final)
+    final, spent = _confirmed(world, problem, history, seed)
     return Course(
         workload=world.system.workload.name,
         sampler=sampler,
         seed=seed,
         attempts=tuple(attempts),
         final=final,
-        final_ratio=float(world.truth.p99_seconds[place]) / problem.ceiling_seconds,
-        final_quality=float(quality[place]),
+        final_ratio=truth.p99_seconds(final) / problem.ceiling_seconds,
+        final_quality=truth.quality(final),
+        confirmation_harm_requests=spent,
         window_requests=window,
         reason=reason,
     )
+
+
+def _confirmed(world: World, problem: Problem, history: Sequence[Tried], seed: int) -> tuple[Setting, float]:
+    """The best trial's setting that is confirmed on fresh data, and the slow requests that confirming caused.
+
+    After MAX_WINNERS that were not the incumbent stays, as in the product.
+    """
+    left, spent = list(history), 0.0
+    for number in range(len(history) + 1, len(history) + 1 + MAX_WINNERS):
+        best = winner(problem, left)
+        if best == problem.incumbent:
+            break
+        good, harm = world.confirmation(best, seed, number)
+        spent += harm
+        if good:
+            return best, spent
+        left = [trial for trial in left if trial.setting != best]
+    return problem.incumbent, spent

@@ -95,22 +95,28 @@ class System:
         """Today's rate during a trial, the first being number 1."""
         return self.rate * (1.0 + self.changes.drift * min(1.0, (trial - 1) / 9.0))
 
-    def long_traffic(self, rate: float) -> Traffic:
-        """The traffic that the truth at a rate is read from."""
-        return draw(self.process, rate, self.long_seconds(rate), TRUTH_SEED)
+    def long_traffic(self, rate: float, share: float = 1.0) -> Traffic:
+        """The traffic that the truth at a rate is read from, or a share of it."""
+        return draw(self.process, rate, share * self.long_seconds(rate), TRUTH_SEED)
 
-    def brief_traffic(self, rate: float) -> Traffic:
-        """Traffic as of the truth, but less of it."""
-        return draw(self.process, rate, BRIEF_SHARE * self.long_seconds(rate), TRUTH_SEED)
+    def brief_traffic(self, rate: float, share: float = 1.0) -> Traffic:
+        """Traffic as of the truth, but less of it, or a share of that."""
+        return self.long_traffic(rate, BRIEF_SHARE * share)
 
     def long_seconds(self, rate: float) -> float:
         """Return how long that traffic lasts."""
         return max(LONG_SECONDS, LONG_REQUESTS / rate)
 
-    def long_run(self, setting: Setting, traffic: Traffic, *, slow_limit: int = 0) -> Outcome:
-        """Return what the replica does with that traffic. slow_limit: as of `truth.run`, of the ceiling."""
+    def long_run(
+        self, setting: Setting, traffic: Traffic, *, slow_limit: int = 0, ceilings: float = 1.0
+    ) -> Outcome:
+        """Return what the replica does with that traffic.
+
+        slow_limit: as of `truth.run`, of that many ceilings.
+        """
         device = self.device(float(traffic.arrivals[-1]) + 1.0, None)
-        return run(device, setting, traffic, ceiling_seconds=self.ceiling_seconds, slow_limit=slow_limit)
+        patience = ceilings * self.ceiling_seconds
+        return run(device, setting, traffic, ceiling_seconds=patience, slow_limit=slow_limit)
 
     def tail(self, setting: Setting, traffic: Traffic) -> tuple[float, float]:
         """Return p99 and busy seconds per inference; a p99 of MOST_RATIO ceilings means that or more."""

@@ -88,6 +88,7 @@ def course_object(course: Course) -> dict[str, Any]:
         "trials_to_95_percent": _finite(trials_to_reach(course)),
         "best_quality": quality_after(course, len(course.attempts)),
         "final_quality": course.final_quality,
+        "confirmation_harm_requests": course.confirmation_harm_requests,
         "final_p99_over_ceiling": course.final_ratio,
         "reason": course.reason,
         "attempts": [

@@ -50,7 +50,7 @@ def play(plan: Plan, jobs: int, report: Report) -> tuple[Course, ...]:
     jobs: processes; with 1 everything happens in this one.
     """
     report(
-        f"looking up what every setting really does, on {len(plan.workloads)} workloads; unknown ones take minutes"
+        f"looking for the best setting of {len(plan.workloads)} workloads; what is not known yet takes minutes"
     )
     for done, workload in enumerate(
         _each(_learn, [(plan, workload) for workload in plan.workloads], jobs), start=1
@@ -80,10 +80,10 @@ def scores(courses: Iterable[Course]) -> tuple[Score, ...]:
 
 
 def _learn(task: tuple[Plan, BenchWorkload]) -> str:
-    """Compute a workload's truth, so that no two processes do it at once."""
+    """Find a workload's best setting, so that no two processes look for it at once."""
     plan, workload = task
-    settings = len(_world(workload, plan.scenario, plan.aim, plan.cache_folder).truth.settings)
-    return f"{workload.name}, {settings} settings"
+    truth = _world(workload, plan.scenario, plan.aim, plan.cache_folder).truth
+    return f"{workload.name}, worth at best {truth.best.worth:.4g} among {len(truth.settings)} settings"
 
 
 def _run(study: _Study) -> Course:

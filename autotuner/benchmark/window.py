@@ -16,8 +16,9 @@ from autotuner.batching.trials import BatchCount, Measured, Setting, Tried
 from autotuner.benchmark.system import DAY_SECONDS, System
 from autotuner.benchmark.traffic import draw
 from autotuner.benchmark.truth import Outcome, Traffic, run
-from autotuner.domain.judgement import SCREENING, SLOW_SHARE_OF_ALPHA, Counts, Verdict, judge
+from autotuner.domain.judgement import SCREENING, SLOW_SHARE_OF_ALPHA, STRICT, Counts, Levels, Verdict, judge
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
+from autotuner.domain.study import Pace
 from autotuner.stats.eprocess import log_e_above, log_e_below
 from autotuner.stats.overdispersion import Series, estimate_dispersion
 
@@ -29,6 +30,9 @@ LEAST_SECONDS = 45.0
 """A window is as long as both need."""
 
 LOOK_SECONDS = 1.0
+
+CONFIRMATION = 0xC0F
+"""Sets the chance of a confirmation apart from that of the trials: its data are fresh."""
 
 MOST_DISPERSION = 3.0
 """Limit on the dispersion factor: a rehearsal's. Production has none and looks longer; here windows have a length."""
@@ -100,10 +104,42 @@ def trial(
     return Trial(number, Tried(setting, tuple(measured)), sum(harm), harm[0], requests, window)
 
 
+def confirmation(
+    system: System, setting: Setting, dispersion: float, number: int, seed: int
+) -> tuple[bool, float]:
+    """Return whether the setting is accepted again at today's rate, strictly and on fresh data, and what that cost.
+
+    It is watched until the verdict, as long as the product watches a level at most. number: as of the trial that it
+    would be. The cost: slow requests above 1 % of those sent.
+    """
+    rate, seconds = system.rate_at(number), Pace().step_limit.total_seconds()
+    chance = np.random.SeedSequence([seed, CONFIRMATION, number])
+    traffic, outcome = _watched(system, setting, rate, chance, seconds)
+    done = traffic.arrivals + outcome.latency
+    looks = _counted(done, outcome.latency > _edge_seconds(system), seconds)
+    last, accepted = _confirmed(looks, dispersion)
+    sent = traffic.arrivals <= float(looks.at[last])
+    slow = int(np.count_nonzero(outcome.latency[sent] > system.ceiling_seconds))
+    return accepted, max(0.0, slow - ALLOWED_BAD_SHARE * int(np.count_nonzero(sent)))
+
+
+def _confirmed(looks: _Looks, dispersion: float) -> tuple[int, bool]:
+    """Return the look at which it is over, and whether it was accepted; one that is never decided is not."""
+    above, below = _telling_looks(looks, dispersion, STRICT)
+    soonest = Pace().step_minimum.total_seconds()
+    for look in sorted({*above[:1].tolist(), *below[looks.at[below] >= soonest][:1].tolist()}):
+        verdict = _verdict(looks, look, dispersion, STRICT)
+        if verdict is not None:
+            return look, verdict is Verdict.ACCEPT
+    return looks.at.size - 1, False
+
+
 def baseline_dispersion(system: System, seed: int) -> float:
     """Return the factor that counts are divided by, learnt as the product learns it: from the incumbent's window."""
     seconds = window_seconds(system.rate)
-    traffic, outcome = _watched(system, system.incumbent, system.rate, np.random.SeedSequence([seed, 1, 0]))
+    traffic, outcome = _watched(
+        system, system.incumbent, system.rate, np.random.SeedSequence([seed, 1, 0]), seconds
+    )
     done = traffic.arrivals + outcome.latency
     edges = [
         _counted(done, outcome.latency > share * system.ceiling_seconds, seconds) for share in EDGE_SHARES
@@ -115,10 +151,9 @@ def baseline_dispersion(system: System, seed: int) -> float:
 
 
 def _watched(
-    system: System, setting: Setting, rate: float, chance: np.random.SeedSequence
+    system: System, setting: Setting, rate: float, chance: np.random.SeedSequence, seconds: float
 ) -> tuple[Traffic, Outcome]:
     traffic_seed, device_seed = (int(word) for word in chance.generate_state(2))
-    seconds = window_seconds(rate)
     traffic = draw(system.process, rate, seconds, traffic_seed, DAY_SECONDS)
     return traffic, run(system.device(seconds, device_seed), setting, traffic)
 
@@ -127,10 +162,10 @@ def _level(
     system: System, setting: Setting, rate: float, dispersion: float, chance: np.random.SeedSequence
 ) -> tuple[Measured, int, int]:
     """One level, and how many requests it made slow of how many it sent."""
-    traffic, outcome = _watched(system, setting, rate, chance)
-    edge = system.ceiling_seconds * (MISCOUNTED_EDGE if system.changes.miscounted else 1.0)
+    seconds = window_seconds(rate)
+    traffic, outcome = _watched(system, setting, rate, chance, seconds)
     done = traffic.arrivals + outcome.latency
-    looks = _counted(done, outcome.latency > edge, window_seconds(rate))
+    looks = _counted(done, outcome.latency > _edge_seconds(system), seconds)
     last, accepted = _judged(looks, dispersion)
     until = float(looks.at[last])
     sent = traffic.arrivals <= until
@@ -155,6 +190,11 @@ def _level(
     return measured, slow, int(np.count_nonzero(sent))
 
 
+def _edge_seconds(system: System) -> float:
+    """The latency from which the gateway counts a request as slow."""
+    return system.ceiling_seconds * (MISCOUNTED_EDGE if system.changes.miscounted else 1.0)
+
+
 def _counted(done: Floats, slow: NDArray[np.bool_], seconds: float) -> _Looks:
     at = np.arange(1.0, seconds + 0.5) * LOOK_SECONDS
     total = np.searchsorted(np.sort(done), at, side="right")
@@ -168,21 +208,25 @@ def _judged(looks: _Looks, dispersion: float) -> tuple[int, bool]:
     The product's own `judge` is asked at the looks at which some evidence has reached what it needs; at all others it
     says "keep looking". What was accepted and is rejected afterwards in the same window is not accepted.
     """
-    total, bad = looks.total / dispersion, looks.bad / dispersion
-    below = log_e_below(bad, total, ALLOWED_BAD_SHARE) >= -math.log(SCREENING.accept_alpha)
-    above = log_e_above(bad, total, ALLOWED_BAD_SHARE) >= -math.log(
-        SCREENING.reject_alpha * SLOW_SHARE_OF_ALPHA
-    )
+    above, below = _telling_looks(looks, dispersion, SCREENING)
     accepted = False
-    for look in sorted({*np.flatnonzero(below)[:1].tolist(), *np.flatnonzero(above)[:1].tolist()}):
-        verdict = _verdict(looks, look, dispersion)
+    for look in sorted({*below[:1].tolist(), *above[:1].tolist()}):
+        verdict = _verdict(looks, look, dispersion, SCREENING)
         if verdict is Verdict.REJECT:
             return look, False
         accepted = accepted or verdict is Verdict.ACCEPT
     return looks.at.size - 1, accepted
 
 
-def _verdict(looks: _Looks, look: int, dispersion: float) -> Verdict | None:
+def _telling_looks(looks: _Looks, dispersion: float, levels: Levels) -> tuple[Ints, Ints]:
+    """Looks at which the evidence for too many slow requests has reached what it needs, and that for few enough."""
+    total, bad = looks.total / dispersion, looks.bad / dispersion
+    above = log_e_above(bad, total, ALLOWED_BAD_SHARE) >= -math.log(levels.reject_alpha * SLOW_SHARE_OF_ALPHA)
+    below = log_e_below(bad, total, ALLOWED_BAD_SHARE) >= -math.log(levels.accept_alpha)
+    return np.flatnonzero(above), np.flatnonzero(below)
+
+
+def _verdict(looks: _Looks, look: int, dispersion: float, levels: Levels) -> Verdict | None:
     bad = int(looks.bad[look])
     judgement = judge(
         Counts(int(looks.total[look]), bad, bad, 0),
@@ -190,7 +234,7 @@ def _verdict(looks: _Looks, look: int, dispersion: float) -> Verdict | None:
         _NOBODY,
         allowed=ALLOWED_BAD_SHARE,
         error_ceiling=0.001,
-        levels=SCREENING,
+        levels=levels,
         dispersion=dispersion,
         exhausted=False,
     )

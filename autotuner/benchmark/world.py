@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from autotuner.batching.trials import Aim, Problem, Setting, Tried
-from autotuner.benchmark.exhaustive import Report, Truth, known_truth
+from autotuner.benchmark.exhaustive import Report, Truth
 from autotuner.benchmark.scenarios import Scenario
 from autotuner.benchmark.system import DAY_SECONDS, System, system_of
 from autotuner.benchmark.traffic import draw
-from autotuner.benchmark.window import Trial, baseline_dispersion, trial, window_seconds
+from autotuner.benchmark.window import Trial, baseline_dispersion, confirmation, trial, window_seconds
 from autotuner.benchmark.workloads import BenchWorkload
 
 _RECORDING = 0x4EC0
@@ -46,8 +46,8 @@ class World:
 
     @cached_property
     def truth(self) -> Truth:
-        """What every candidate really does, as far as the aim asks."""
-        return known_truth(self.system, self.aim, self._cache_folder, self._report)
+        """What candidates really do, and which is the best."""
+        return Truth(self.system, self.aim, self._cache_folder, self._report)
 
     def problem(self, seed: int) -> Problem:
         """Return what a contestant knows before the first trial. seed: of the study; its recording comes from it."""
@@ -74,6 +74,10 @@ class World:
         rates = kept or (highest_rate,)
         return trial(self.system, setting, rates, self._dispersion(seed), number, seed)
 
+    def confirmation(self, setting: Setting, seed: int, number: int) -> tuple[bool, float]:
+        """Return whether the setting is confirmed on fresh data, and how many slow requests above 1 % that caused."""
+        return confirmation(self.system, setting, self._dispersion(seed), number, seed)
+
     def measure(self, setting: Setting, seed: int, number: int = 1) -> Tried:
         """Return what that trial measures."""
         return self.trial(setting, seed, number).tried
@@ -91,7 +95,7 @@ class World:
         if not self.reaches_today(highest_rate):
             return self._p99_at(setting, rate * highest_rate / self.system.rate)
         if rate == self.system.final_rate:
-            return float(self.truth.p99_seconds[self.truth.index(setting)])
+            return self.truth.p99_seconds(setting)
         return self._p99_at(setting, rate)
 
     def _long_p99(self, setting: Setting, rate: float) -> float:

@@ -27,14 +27,14 @@ def measured(setting: Setting, rate: float, seed: int) -> Measured:
     arrivals = poisson(rate, 6_000, seed)
     factors = np.exp(0.05 * np.random.default_rng(seed).standard_normal(4096) - 0.00125)
     run = simulate(arrivals, setting, DEVICE, factors)
-    p50, p95, p99, _ = run.quantiles
+    p95, p99, _ = run.tail
     bad = int(np.count_nonzero(run.latency_seconds > CEILING))
     batches = tuple(
         BatchCount(int(size), int(run.executions[size]), float(run.compute_seconds[size]))
         for size in np.flatnonzero(run.executions)
     )
     busy = run.busy_seconds / len(arrivals)
-    return Measured(rate, arrivals, 6_000, bad, bad <= 60, p50, p95, p99, None, busy, batches)
+    return Measured(rate, arrivals, 6_000, bad, bad <= 60, run.median, p95, p99, None, busy, batches)
 
 
 def a_problem(rate: float) -> Problem:

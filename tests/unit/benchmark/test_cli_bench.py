@@ -162,9 +162,6 @@ class Stray:
     def propose(self, problem: Problem, history: History) -> Advice:
         return Advice(Setting(0.0, (3,), 1, 4), "a mistake")
 
-    def choose(self, problem: Problem, history: History) -> Setting:
-        return problem.incumbent
-
 
 class Content:
     """Is content with the incumbent."""
@@ -174,9 +171,6 @@ class Content:
 
     def propose(self, problem: Problem, history: History) -> Advice:
         return Advice(None, "nothing is worth a trial")
-
-    def choose(self, problem: Problem, history: History) -> Setting:
-        return problem.incumbent
 
 
 def test_a_proposal_that_is_no_candidate_ends_the_bench(cache: Path) -> None:

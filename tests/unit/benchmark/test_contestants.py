@@ -9,7 +9,7 @@ import pytest
 
 from autotuner.batching.trials import Aim, BatchCount, Measured, Problem, Setting, Tried
 from autotuner.benchmark.contestants import ENTRIES, FILTERED, Entry, contestant, missing, names
-from autotuner.benchmark.history import best_accepted, capacity, value, violation
+from autotuner.benchmark.history import best_accepted, capacity, value, violation, winner
 from autotuner.benchmark.safety import admissible
 from autotuner.errors import InvalidInput
 
@@ -134,13 +134,10 @@ def test_the_hill_climber_stays_near_the_best_and_stops_at_a_summit() -> None:
 
 
 @pytest.mark.parametrize("name", ["grey-box", "grey-box+filter"])
-def test_the_products_proposer_begins_with_the_incumbent_and_keeps_it_where_nothing_is_known(
-    name: str,
-) -> None:
+def test_the_products_proposer_begins_with_the_incumbent(name: str) -> None:
     problem = a_problem()
 
     assert contestant(name).propose(problem, []).setting == INCUMBENT
-    assert contestant(name).choose(problem, [a_trial(INCUMBENT)]) == INCUMBENT
 
 
 # -- values and choices
@@ -183,6 +180,20 @@ def test_the_choice_is_the_best_accepted_and_in_a_tie_the_simplest() -> None:
         best_accepted(capacities, [a_trial(INCUMBENT), a_trial(same, *better), a_trial(more, *better)])
         == more
     )
+
+
+def test_what_is_confirmed_is_the_leanest_accepted_at_todays_rate_and_in_a_tie_the_simplest() -> None:
+    more, most = replace(INCUMBENT, instances=2), replace(INCUMBENT, instances=3)
+    gentle = a_trial(replace(INCUMBENT, preferred=()), a_level(rate=50.0, busy=0.001))
+    wide = [a_level(rate=rate, busy=0.0039) for rate in (100.0, 112.0)]
+
+    assert winner(a_problem(), [gentle]) == INCUMBENT
+    assert winner(a_problem(), [a_trial(INCUMBENT), a_trial(more, a_level(busy=0.0038)), gentle]) == more
+    assert (
+        winner(a_problem(), [a_trial(most, a_level(busy=0.0030)), a_trial(more, a_level(busy=0.00305))])
+        == more
+    )
+    assert winner(a_problem(Aim.CAPACITY), [a_trial(INCUMBENT), a_trial(most, *wide)]) == most
 
 
 # -- names

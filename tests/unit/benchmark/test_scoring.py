@@ -27,6 +27,7 @@ def a_course(
         final=SETTING,
         final_ratio=final[0],
         final_quality=final[1],
+        confirmation_harm_requests=1.0,
         window_requests=1000.0,
         reason="done",
     )
@@ -56,9 +57,9 @@ def test_a_row_sums_up_its_studies() -> None:
     assert (row.reached_soon, row.reached_late) == (0.5, 0.5)
     assert (row.violations, row.severe, row.worst_ratio) == (1.0, 0.5, 1.6)
     assert row.quality == pytest.approx((0.83, 0.83, 0.83))
-    assert row.harm_requests == 22.0
-    assert row.harm_share == pytest.approx(0.022)
-    assert row.harm_today_share == pytest.approx(0.011)
+    assert row.harm_requests == 23.0
+    assert row.harm_share == pytest.approx(0.023)
+    assert row.harm_today_share == pytest.approx(0.012)
     assert row.unsafe_finals == 0.5
     assert row.final_quality == pytest.approx(0.4)
 
@@ -89,7 +90,7 @@ def test_the_table_has_a_row_a_sampler_and_says_what_could_not_compete() -> None
     assert len(lines) == 4
     assert {line.count("|") for line in lines} == {len(HEADINGS) + 1}
     assert lines[2].startswith(
-        "| s | 2 | 2 / > 20 | 50% / 50% | 0.83 / 0.83 / 0.83 | 1.00 | 0.50 | 1.60 | 22 | 2.20% (1.10%)"
+        "| s | 2 | 2 / > 20 | 50% / 50% | 0.83 / 0.83 / 0.83 | 1.00 | 0.50 | 1.60 | 23 | 2.30% (1.20%)"
     )
     assert "needs torch" in lines[3]
 

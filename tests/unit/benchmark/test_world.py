@@ -37,30 +37,37 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def test_the_truth_is_computed_once_and_then_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_is_looked_for_once_and_then_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    first = World(SMALL, Scenario.MATCHED, Aim.EFFICIENCY, folder, said.append).truth
+    first = World(SMALL, Scenario.MATCHED, Aim.EFFICIENCY, folder, said.append).truth.best
 
     def refuse(*_: object) -> None:
-        raise AssertionError("computed again")
+        raise AssertionError("looked for again")
 
-    monkeypatch.setattr(exhaustive, "today", refuse)
-    second = a_world(folder).truth
+    monkeypatch.setattr(exhaustive, "best_of", refuse)
 
     assert len(said) <= 1
-    assert second.settings == first.settings
-    assert second.p99_seconds.tolist() == first.p99_seconds.tolist()
-    assert second.busy_seconds_per_inference.tolist() == first.busy_seconds_per_inference.tolist()
+    assert a_world(folder).truth.best == first
 
 
 def test_a_file_that_cannot_be_read_is_computed_anew(folder: Path) -> None:
     world = a_world(folder)
-    truth = world.truth
-    path = folder / exhaustive.FOLDER / f"small-matched-{exhaustive.digest(world.system)}-busy.npz"
+    best = world.truth.best
+    digest = exhaustive.digest(world.system)
+    path = folder / exhaustive.FOLDER / f"small-matched-{digest}-efficiency.npz"
     assert path.exists()
     path.write_bytes(b"half a file")
 
-    assert a_world(folder).truth.p99_seconds.tolist() == truth.p99_seconds.tolist()
+    assert a_world(folder).truth.best == best
+
+
+@pytest.mark.parametrize("aim", list(Aim))
+def test_the_best_is_the_best_of_all(folder: Path, aim: Aim) -> None:
+    truth = a_world(folder, aim=aim).truth
+    worth = [truth.worth(setting) for setting in truth.settings]
+
+    assert truth.best.worth == max(worth) == truth.worth(truth.best.setting)
+    assert max(truth.quality(setting) for setting in truth.settings) == 1.0
 
 
 def test_another_scenario_or_rate_has_another_name(folder: Path) -> None:
@@ -78,9 +85,7 @@ def test_another_scenario_or_rate_has_another_name(folder: Path) -> None:
 def test_capacity_is_the_highest_rung_that_holds(folder: Path) -> None:
     world = a_world(folder, aim=Aim.CAPACITY)
     truth, system = world.truth, world.system
-    place = truth.index(system.incumbent)
-    assert truth.capacity_per_second is not None
-    rate = float(truth.capacity_per_second[place])
+    rate = truth.capacity(system.incumbent)
 
     def slow_share(at: float) -> float:
         latency = system.long_run(system.incumbent, system.brief_traffic(at)).latency
@@ -89,23 +94,14 @@ def test_capacity_is_the_highest_rung_that_holds(folder: Path) -> None:
     assert slow_share(rate) <= ALLOWED_BAD_SHARE < slow_share(rate * exhaustive.FINE_STEP)
 
 
-def test_what_misses_the_ceiling_is_worth_nothing_and_the_best_is_worth_one(folder: Path) -> None:
-    truth = a_world(folder, aim=Aim.CAPACITY).truth
-    missed = truth.p99_seconds > truth.ceiling_seconds
-
-    assert missed.any()
+def test_what_misses_the_ceiling_is_worth_nothing(folder: Path) -> None:
     for aim in Aim:
-        quality = truth.quality(aim)
-        assert quality.max() == 1.0
-        assert (quality[missed] == 0.0).all()
-        assert (quality[~missed] > 0.0).all()
-    assert truth.capacity_per_second is not None
-    assert (truth.capacity_per_second[missed] == 0.0).all()
+        truth = a_world(folder, aim=aim).truth
+        missed = [setting for setting in truth.settings if truth.p99_seconds(setting) > truth.ceiling_seconds]
 
-
-def test_a_capacity_is_not_known_where_nobody_asked_for_it(folder: Path) -> None:
-    with pytest.raises(ValueError, match="no capacity is known"):
-        a_world(folder).truth.quality(Aim.CAPACITY)
+        assert missed
+        assert not any(truth.quality(setting) for setting in missed)
+        assert all(truth.quality(setting) for setting in truth.settings if setting not in missed)
 
 
 def test_a_replica_that_is_overrun_has_the_highest_p99_that_is_told_apart(folder: Path) -> None:
@@ -124,7 +120,7 @@ def test_a_drifting_rate_changes_the_p99_until_the_tenth_trial(folder: Path) -> 
     early, late = world.true_p99(incumbent, 1), world.true_p99(incumbent, 10)
 
     assert early < late == world.true_p99(incumbent, 15)
-    assert late == world.truth.p99_seconds[world.truth.index(incumbent)]
+    assert late == world.truth.p99_seconds(incumbent)
 
 
 # -- trials
@@ -185,10 +181,42 @@ def test_a_capacity_trial_climbs_until_a_level_is_not_accepted(folder: Path) -> 
     assert trial.harm_today_requests == 0.0 < trial.harm_requests
     assert [level.accepted for level in levels] == [True] * (len(levels) - 1) + [False]
     assert [level.rate_per_second for level in levels] == list(world.problem(1).rates[: len(levels)])
-    capacity = world.truth.capacity_per_second
-    assert capacity is not None
-    true = float(capacity[world.truth.index(world.system.incumbent)])
+    true = world.truth.capacity(world.system.incumbent)
     assert levels[-2].rate_per_second <= 1.04 * true
+
+
+def test_a_good_setting_is_confirmed_and_a_bad_one_costs_seconds_and_is_not(folder: Path) -> None:
+    world = a_world(folder)
+
+    good, nothing = world.confirmation(world.system.incumbent, 3, 5)
+    bad, harm = world.confirmation(overloaded(world), 3, 5)
+
+    assert (good, nothing) == (True, 0.0)
+    assert not bad
+    assert 0.0 < harm < 0.1 * world.trial(world.system.incumbent, 3, 1).window_requests
+
+
+class Unlucky(World):
+    """A world in which nothing is confirmed."""
+
+    def confirmation(self, setting: Setting, seed: int, number: int) -> tuple[bool, float]:
+        return False, 7.0
+
+
+def test_what_is_not_confirmed_is_not_kept(folder: Path) -> None:
+    world = a_world(folder)
+    wanted = next(s for s in world.system.candidates() if world.truth.quality(s) > 0.9 and s.instances == 2)
+
+    class Once(GreyBox):
+        def propose(self, problem: Problem, history: History) -> Advice:
+            return Advice(wanted if len(history) == 1 else None, "once")
+
+    kept = run_study(world, Once(filtered=False), "once", 3, 5).final
+    unlucky = Unlucky(SMALL, Scenario.MATCHED, Aim.EFFICIENCY, folder)
+    course = run_study(unlucky, Once(filtered=False), "once", 3, 5)
+
+    assert kept == wanted
+    assert (course.final, course.confirmation_harm_requests) == (world.system.incumbent, 7.0)
 
 
 def test_a_trial_may_be_limited_to_less_than_todays_rate_and_has_found_nothing_then(folder: Path) -> None:
