@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import urlsplit
 
 from autotuner.domain.findings.diagnosis import Diagnosis, diagnosis
 from autotuner.domain.findings.prediction import Wish
-from autotuner.domain.findings.reading import Look
+from autotuner.domain.findings.reading import Look, RouteSeen
 from autotuner.domain.findings.scene import Scene
 from autotuner.domain.findings.window import gather
 from autotuner.domain.provenance import Provenance
-from autotuner.domain.target import Target
-from autotuner.errors import InvalidInput, Refused, Unavailable
+from autotuner.domain.sources import Instrumentation
+from autotuner.domain.target import Replica, Target
+from autotuner.errors import InvalidInput, Unavailable
 from autotuner.ports import Clock, Observer
 
 LOOK_INTERVAL = timedelta(milliseconds=250)
@@ -44,7 +45,8 @@ class Deployment:
 
     model: empty for the busiest one. gateway_url: an Envoy's admin address, empty for none; clusters: its names for
     the servers, none for all. headers: sent with every question. authorities: path of a PEM file, empty for the usual
-    ones.
+    ones. counted_by: the metrics server that counts instead of the gateway and the servers' metrics pages. route:
+    what is known of it already.
     """
 
     servers: tuple[ServerPlace, ...]
@@ -53,26 +55,23 @@ class Deployment:
     clusters: tuple[str, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     authorities: str = ""
+    counted_by: Instrumentation | None = None
+    route: RouteSeen | None = None
 
 
-def deployment_of(target: Target) -> Deployment:
-    """Return a target's stable replicas and its gateway as a deployment to look at.
+def deployment_of(target: Target, pods: Sequence[Replica] = (), route: RouteSeen | None = None) -> Deployment:
+    """Return a target's stable replicas and its gateway, or who counts for it, as a deployment to look at.
 
-    Without the gateway where a metrics server counts for it. Raises Refused for a target on Kubernetes.
+    pods: where the replicas are on Kubernetes; route: what is known of it.
     """
-    if target.workload is not None:
-        raise Refused(
-            f"{target.name} runs on Kubernetes, where pods have no address before a study finds them: "
-            "diagnose them with `autotuner diagnose --triton http://POD:8000`"
-        )
     servers = tuple(
-        ServerPlace(replica.name, replica.http_url, _page(replica.metrics_url)) for replica in target.stable
+        ServerPlace(replica.name, replica.http_url, _page(replica.metrics_url))
+        for replica in pods or target.stable
     )
-    if target.metrics is not None:
-        return Deployment(servers, target.model)
     backends = target.backends(target.stable_names)
     clusters = tuple(target.gateway.cluster(backend) for backend in backends)
-    return Deployment(servers, target.model, target.gateway.admin_url, clusters)
+    gateway = "" if target.metrics is not None else target.gateway.admin_url
+    return Deployment(servers, target.model, gateway, clusters, counted_by=target.metrics, route=route)
 
 
 def _page(url: str) -> str:

@@ -6,46 +6,22 @@ line of configuration that would bring it. Pure, so that every sentence can be t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from autotuner.domain.judgement import SCREENING, STRICT
-from autotuner.domain.measurement import Sample, Window, edges_around
+from autotuner.domain.measurement import Sample, Window
+from autotuner.domain.needs import Answer, Need, edge, requests_to_accept
 from autotuner.domain.ramp import fair_share
-from autotuner.domain.slo import ALLOWED_BAD_SHARE
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
-from autotuner.errors import InvalidInput
 from autotuner.instruments.devices import DCGM, NONE
 from autotuner.instruments.presets import Preset, preset, preset_of
 from autotuner.instruments.triton import PENDING, Backlog
-from autotuner.stats.eprocess import log_e_below
 
 SLOW_SHARES = (0.0, 0.0025, 0.005)
 """True shares of slow requests for which the length of a verdict is told."""
-
-LONGEST_WINDOW_REQUESTS = 1_000_000
-
-
-class State(StrEnum):
-    """Whether a study could use something as it is, would be worse off, or could not run."""
-
-    GOOD = "good"
-    DOUBTFUL = "doubtful"
-    MISSING = "missing"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at. advice: lines of configuration that would mend it; empty when nothing would."""
-
-    what: str
-    state: State
-    detail: str
-    advice: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,7 +39,7 @@ class Inspection:
     """All that was found. rates: requests a second by replica; every: usual seconds between scrapes, by door."""
 
     source: str
-    findings: tuple[Finding, ...]
+    findings: tuple[Need, ...]
     edges_seconds: tuple[float, ...]
     rates: Mapping[str, float]
     verdicts: tuple[VerdictCost, ...]
@@ -71,12 +47,12 @@ class Inspection:
     @property
     def usable(self) -> bool:
         """Whether a study could measure with this."""
-        return all(finding.state is not State.MISSING for finding in self.findings)
+        return all(finding.answer is not Answer.NO for finding in self.findings)
 
     @property
     def reached(self) -> bool:
         """Whether anything at all could be read."""
-        return any(finding.state is State.GOOD for finding in self.findings)
+        return any(finding.answer is Answer.YES for finding in self.findings)
 
 
 @dataclass(frozen=True)
@@ -126,47 +102,28 @@ def _preset(target: Target) -> Preset:
 # ---- the gateway ----
 
 
-def _gateway(plan: StudyPlan, looks: Looks) -> Iterator[Finding]:
+def _gateway(plan: StudyPlan, looks: Looks) -> Iterator[Need]:
     sample = looks.last
     if not sample.gateway:
         why = sample.faults.get("gateway", "no data")
-        yield Finding("gateway", State.MISSING, why, _gateway_scrape(plan.target))
+        yield Need("gateway", Answer.NO, why, _gateway_scrape(plan.target))
         return
     for name in plan.target.backends(replica.name for replica in plan.target.replicas):
         if name in sample.gateway:
             counters = sample.gateway[name]
             detail = f"{counters.sent:,} requests counted, {counters.failed:,} failed; {_age(looks)}"
-            yield Finding(f"gateway {name}", State.GOOD, detail)
+            yield Need(f"gateway {name}", Answer.YES, detail)
         else:
-            yield Finding(f"gateway {name}", State.MISSING, sample.faults.get(name, "no data"))
-    yield _edges(plan, sample)
+            yield Need(f"gateway {name}", Answer.NO, sample.faults.get(name, "no data"))
+    ceiling = plan.slo.p99_ceiling_seconds
+    yield edge(sample.edges_seconds, ceiling, _bucket(_preset(plan.target), ceiling))
     note = _preset(plan.target).note
     if note:
-        yield Finding("what this gateway cannot tell", State.DOUBTFUL, note)
+        yield Need("what this gateway cannot tell", Answer.DOUBTFUL, note)
 
 
 def _age(looks: Looks) -> str:
     return f"{max(0.0, (looks.at - looks.last.at).total_seconds()):.1f} s old"
-
-
-def _edges(plan: StudyPlan, sample: Sample) -> Finding:
-    ceiling, what = plan.slo.p99_ceiling_seconds, "latency buckets"
-    advice = _bucket(_preset(plan.target), ceiling)
-    try:
-        low, high = edges_around(sample.edges_seconds, ceiling)
-    except InvalidInput:
-        edges = ", ".join(f"{edge * 1e3:g}" for edge in sample.edges_seconds)
-        detail = f"no edges on both sides of {ceiling * 1e3:g} ms: {edges or 'no request was measured yet'}"
-        return Finding(what, State.MISSING, detail, advice)
-    number = len(sample.edges_seconds)
-    if low == high:
-        return Finding(what, State.GOOD, f"{number} edges, one of them at {ceiling * 1e3:g} ms")
-    below, above = sample.edges_seconds[low] * 1e3, sample.edges_seconds[high] * 1e3
-    detail = (
-        f"{number} edges, none at {ceiling * 1e3:g} ms: a configuration is accepted by {below:g} ms "
-        f"and rejected by {above:g} ms"
-    )
-    return Finding(what, State.DOUBTFUL, detail, advice)
 
 
 def _bucket(gateway: Preset, ceiling_seconds: float) -> str:
@@ -190,23 +147,23 @@ def _gateway_scrape(target: Target) -> str:
 # ---- the servers ----
 
 
-def _servers(plan: StudyPlan, looks: Looks) -> Iterator[Finding]:
+def _servers(plan: StudyPlan, looks: Looks) -> Iterator[Need]:
     sample, target = looks.last, plan.target
     for replica in target.replicas:
         name, counted = replica.name, sample.servers.get(replica.name)
         if counted is None:
             address = replica.metrics_url.partition("://")[2].partition("/")[0]
-            yield Finding(
-                f"server {name}", State.MISSING, sample.faults.get(name, "no data"), _scrape(target, address)
+            yield Need(
+                f"server {name}", Answer.NO, sample.faults.get(name, "no data"), _scrape(target, address)
             )
             continue
         detail = f"{counted.succeeded:,} requests answered, {counted.failed:,} failed"
-        yield Finding(f"server {name}", State.GOOD, detail)
+        yield Need(f"server {name}", Answer.YES, detail)
         yield from _backlog(name, looks)
         yield _memory(target, name, counted.memory_used_bytes, counted.memory_total_bytes)
         if not counted.batches:
             why = sample.faults.get(name, "the model has run nothing since it was loaded")
-            yield Finding(f"batches {name}", State.DOUBTFUL, f"no statistics by batch size: {why}")
+            yield Need(f"batches {name}", Answer.DOUBTFUL, f"no statistics by batch size: {why}")
 
 
 REASONS = {
@@ -219,21 +176,21 @@ REASONS = {
 """What Triton means by its reasons of failures."""
 
 
-def _backlog(name: str, looks: Looks) -> Iterator[Finding]:
+def _backlog(name: str, looks: Looks) -> Iterator[Need]:
     """Requests that wait for execution, and failures by reason."""
     now = looks.waits.get(name)
     if now is None:
         return
     if now.pending is None:
         advice = f"# in the scrape job of {name}: no metric_relabel_configs that drop {PENDING}"
-        yield Finding(f"pending {name}", State.DOUBTFUL, f"no {PENDING}: how many wait is not told", advice)
+        yield Need(f"pending {name}", Answer.DOUBTFUL, f"no {PENDING}: how many wait is not told", advice)
     else:
-        yield Finding(f"pending {name}", State.GOOD, f"{now.pending:,} requests wait for execution")
+        yield Need(f"pending {name}", Answer.YES, f"{now.pending:,} requests wait for execution")
     before = looks.waited.get(name, now).failures
     fresh = {reason: count - before.get(reason, 0) for reason, count in now.failures.items()}
     told = [_failures(reason, count, fresh[reason]) for reason, count in now.failures.items() if count]
-    state = State.DOUBTFUL if any(each > 0 for each in fresh.values()) else State.GOOD
-    yield Finding(f"failures {name}", state, "; ".join(told) or "none since it started")
+    state = Answer.DOUBTFUL if any(each > 0 for each in fresh.values()) else Answer.YES
+    yield Need(f"failures {name}", state, "; ".join(told) or "none since it started")
 
 
 def _failures(reason: str, count: int, fresh: int) -> str:
@@ -251,25 +208,25 @@ def _scrape(target: Target, address: str) -> str:
     )
 
 
-def _memory(target: Target, name: str, used: float | None, total: float | None) -> Finding:
+def _memory(target: Target, name: str, used: float | None, total: float | None) -> Need:
     if used is not None and total is not None:
-        return Finding(f"memory {name}", State.GOOD, f"{used / 1e9:.1f} of {total / 1e9:.1f} GB used")
+        return Need(f"memory {name}", Answer.YES, f"{used / 1e9:.1f} of {total / 1e9:.1f} GB used")
     device = target.metrics.device if target.metrics is not None else "triton"
     if device == NONE:
-        return Finding(f"memory {name}", State.GOOD, "not read, as metrics.device says")
+        return Need(f"memory {name}", Answer.YES, "not read, as metrics.device says")
     advice = "tritonserver --allow-gpu-metrics=true   # or, with NVIDIA's exporter: metrics: {device: dcgm}"
     if device == DCGM:
         advice = "metrics: {server: {pod: '{name}'}}   # DCGM's series are joined by pod, else by the device's UUID"
     detail = (
         "no device memory: instances are not limited by what fits, and no trial is refused for lack of it"
     )
-    return Finding(f"memory {name}", State.DOUBTFUL, detail, advice)
+    return Need(f"memory {name}", Answer.DOUBTFUL, detail, advice)
 
 
 # ---- pace ----
 
 
-def _pace(plan: StudyPlan, looks: Looks) -> Iterator[Finding]:
+def _pace(plan: StudyPlan, looks: Looks) -> Iterator[Need]:
     """Whether the study's pace fits how often things are scraped."""
     if not looks.every_seconds:
         return
@@ -285,14 +242,14 @@ def _pace(plan: StudyPlan, looks: Looks) -> Iterator[Finding]:
     }
     short = {name: each for name, each in wanted.items() if getattr(plan.pace, name) < each[0]}
     if not short:
-        yield Finding("scrape interval", State.GOOD, told)
+        yield Need("scrape interval", Answer.YES, told)
         return
     lines = "".join(
         f"\n    {name}: {each[0].total_seconds():g}s   # {each[1]}" for name, each in short.items()
     )
-    yield Finding(
+    yield Need(
         "scrape interval",
-        State.DOUBTFUL,
+        Answer.DOUBTFUL,
         f"{told}, which the pace does not allow for",
         f"study:\n  pace:{lines}",
     )
@@ -308,20 +265,20 @@ def _rates(looks: Looks) -> dict[str, float]:
     return {name: window.rate_per_second([name]) for name in comparable}
 
 
-def _traffic(rates: Mapping[str, float], looks: Looks) -> Iterator[Finding]:
+def _traffic(rates: Mapping[str, float], looks: Looks) -> Iterator[Need]:
     if not looks.last.gateway:
         return
     if not rates:
-        yield Finding(
-            "traffic", State.DOUBTFUL, "the counters began anew while they were looked at: look again"
+        yield Need(
+            "traffic", Answer.DOUBTFUL, "the counters began anew while they were looked at: look again"
         )
     elif sum(rates.values()) == 0.0:
-        yield Finding(
-            "traffic", State.DOUBTFUL, "no request came while it was looked at: nothing can be judged"
+        yield Need(
+            "traffic", Answer.DOUBTFUL, "no request came while it was looked at: nothing can be judged"
         )
     else:
         told = ", ".join(f"{name} {rate:.1f}/s" for name, rate in rates.items())
-        yield Finding("traffic", State.GOOD, told)
+        yield Need("traffic", Answer.YES, told)
 
 
 def _verdicts(plan: StudyPlan, total_per_second: float) -> Iterator[VerdictCost]:
@@ -337,22 +294,3 @@ def _duration(plan: StudyPlan, requests: int | None, rate: float) -> timedelta |
     if requests is None or rate <= 0.0:
         return None
     return max(plan.pace.step_minimum, timedelta(seconds=requests / rate))
-
-
-def requests_to_accept(slow_share: float, alpha: float) -> int | None:
-    """Return how many requests an ACCEPT takes when exactly `slow_share` of them are slow; None for never.
-
-    Without dispersion: slow requests that come in bursts take that many times more.
-    """
-    wanted = -math.log(alpha)
-    low, high = 1, LONGEST_WINDOW_REQUESTS
-
-    def enough(requests: int) -> bool:
-        return float(log_e_below(slow_share * requests, requests, ALLOWED_BAD_SHARE)) >= wanted
-
-    if not enough(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    return low

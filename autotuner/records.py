@@ -99,10 +99,13 @@ def _add_what_came_later(made: Converter) -> None:
             del record["reverses"]
         if plan.method == _FIRST_METHOD:
             del record["method"]
+        if not plan.tells_needs:
+            del record["tells_needs"]
         return record
 
     def as_it_was(record: Mapping[str, Any], kind: type[StudyPlan]) -> StudyPlan:
-        plan: StudyPlan = read({"keeps_batches": False, "method": _FIRST_METHOD, **record}, kind)
+        at_first = {"keeps_batches": False, "method": _FIRST_METHOD, "tells_needs": False}
+        plan: StudyPlan = read({**at_first, **record}, kind)
         return plan
 
     made.register_unstructure_hook(StudyPlan, written)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from api.schemas.wire import Answer
 from autotuner.domain.findings.kinds import Confidence, Kind
-from autotuner.domain.findings.possible import Answer as Known
+from autotuner.domain.needs import Answer as Known
 from autotuner.section_values import Duration
 from autotuner.sections import Section
 

@@ -2,6 +2,7 @@
 
 from autotuner.bootstrap.doors import (
     Counted,
+    access_of,
     counted_by,
     observer_of,
     preflight_of,
@@ -27,6 +28,7 @@ __all__ = [
     "THREADS",
     "Application",
     "Counted",
+    "access_of",
     "application",
     "canaries_past_their_time",
     "collected_rarely",

@@ -15,7 +15,7 @@ from autotuner.adapters.clock import SystemClock
 from autotuner.diagnosing import Deployment, ServerPlace, deployment_of
 from autotuner.domain.sources import JAEGER, OTLP
 from autotuner.domain.study import StudyPlan
-from autotuner.domain.target import Target
+from autotuner.domain.target import Replica, Target
 from autotuner.errors import InvalidInput
 from autotuner.instruments.triton import Backlog
 from autotuner.ports import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from autotuner.adapters.scrape import ScrapedMetrics
     from autotuner.adapters.scrape.observer import Counted as ByServer
     from autotuner.adapters.scrape.reading import Access
-    from autotuner.domain.preflight import Finding
+    from autotuner.domain.needs import Need
 
 NO_SECRETS = SecretShelf()
 
@@ -159,19 +159,22 @@ def secrets_of(settings: Settings) -> SecretShelf:
     return SecretShelf.read(settings.secrets.get_secret_value(), settings.secrets_directory)
 
 
-def target_observer(target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS) -> Observer:
-    """Return what looks at a target for a diagnosis. Raises Refused, InvalidInput."""
-    from autotuner.adapters.scrape.observer import Counted as ByServer  # noqa: PLC0415 - one command needs it
+def target_observer(
+    target: Target, clock: Clock, secrets: SecretShelf = NO_SECRETS, cluster: ClusterAccess = USUAL_ACCESS
+) -> Observer:
+    """Return what looks at a target for a diagnosis; its pods are found now. Raises Refused, Unavailable, NotFound."""
+    if target.workload is None:
+        return observer_of(deployment_of(target), clock, secrets)
+    api = cluster_of(cluster)
+    from autotuner.adapters.kubernetes import ready_pods, route_seen  # noqa: PLC0415 - an extra
 
-    counted = None
-    if target.metrics is not None:
-        backends = target.backends(target.stable_names)
-        counted = ByServer(metrics_of(target, clock, secrets), backends)
-    return observer_of(deployment_of(target), clock, counted)
+    return observer_of(
+        deployment_of(target, ready_pods(api, target), route_seen(api, target)), clock, secrets
+    )
 
 
-def observer_of(deployment: Deployment, clock: Clock, counted: ByServer | None = None) -> Observer:
-    """Return what looks at a deployment for a diagnosis; counted: who counts for its gateway.
+def observer_of(deployment: Deployment, clock: Clock, secrets: SecretShelf = NO_SECRETS) -> Observer:
+    """Return what looks at a deployment for a diagnosis; secrets: what its metrics server may need.
 
     Raises InvalidInput for authorities that cannot be read.
     """
@@ -184,7 +187,21 @@ def observer_of(deployment: Deployment, clock: Clock, counted: ByServer | None =
         for place in deployment.servers
     ]
     gateway = Gateway(deployment.gateway_url, deployment.clusters) if deployment.gateway_url else None
-    return Observer(servers, clock, deployment.model, gateway, access, counted)
+    counted = _counted(deployment, secrets, clock)
+    return Observer(servers, clock, deployment.model, gateway, access, counted, deployment.route)
+
+
+def _counted(deployment: Deployment, secrets: SecretShelf, clock: Clock) -> ByServer | None:
+    """Who counts for the gateway and for the servers."""
+    if deployment.counted_by is None:
+        return None
+    from autotuner.adapters.prometheus import Measured, PrometheusPages  # noqa: PLC0415 - half a second of importing
+    from autotuner.adapters.scrape.observer import Counted as ByServer  # noqa: PLC0415
+
+    servers = tuple(Replica(place.name, place.url, place.metrics_url) for place in deployment.servers)
+    measured = Measured(deployment.model, servers, {name: name for name in deployment.clusters})
+    pages = PrometheusPages(measured, deployment.counted_by, secrets, clock)
+    return ByServer(pages, deployment.clusters)
 
 
 def _server_api(place: ServerPlace, deployment: Deployment, access: Access) -> ServerApi:
@@ -246,7 +263,7 @@ def access_of(settings: Settings) -> ClusterAccess:
     return ClusterAccess(settings.kubeconfig, settings.kube_context)
 
 
-def preflight_of(target: Target, settings: Settings) -> tuple[Finding, ...]:
+def preflight_of(target: Target, settings: Settings) -> tuple[Need, ...]:
     """Return what a study of a target on Kubernetes would find; nothing is changed. Raises NotFound, Refused."""
     cluster = cluster_of(access_of(settings))
     from autotuner.adapters.kubernetes import survey  # noqa: PLC0415 - an extra

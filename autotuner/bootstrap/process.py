@@ -347,7 +347,7 @@ def application(settings: Settings) -> Application:
         ticks=ticks_of(settings),
         worlds=lambda target: world_of(target, clock, secrets, access_of(settings), received),
         received=received,
-        observers=lambda target, at: target_observer(target, at, secrets),
+        observers=lambda target, at: target_observer(target, at, secrets, access_of(settings)),
         proposers=proposer_for,
         schema_is_current=lambda: is_current(engine),
         close=close,

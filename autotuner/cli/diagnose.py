@@ -12,7 +12,8 @@ from urllib.parse import SplitResult, urlsplit
 import typer
 
 from autotuner.adapters.clock import SystemClock
-from autotuner.bootstrap import observer_of, secrets_of, target_observer
+from autotuner.bootstrap import access_of, observer_of, secrets_of, target_observer
+from autotuner.cli.counted_by import PRESETS, USUAL_PRESET, PrometheusAsked, instrumentation
 from autotuner.cli.diagnosis_lines import print_diagnosis
 from autotuner.cli.durations import duration
 from autotuner.cli.exits import Exit
@@ -23,6 +24,7 @@ from autotuner.diagnosis_answers import diagnosis_object
 from autotuner.domain.findings.prediction import Wish
 from autotuner.domain.target import Objective
 from autotuner.errors import InvalidInput
+from autotuner.instruments.devices import TRITON
 from autotuner.ports import Clock, Observer
 from autotuner.report.diagnosis import render
 from autotuner.report.page import write_page
@@ -66,6 +68,34 @@ def diagnose(  # noqa: PLR0913, PLR0917 - one parameter an option
             help="Metrics page of each --triton, in order. Default: port 8002 beside 8000, or two ports on."
         ),
     ] = None,
+    prometheus: Annotated[
+        str,
+        typer.Option(
+            help="A Prometheus that has scraped the gateway and the servers, in place of --gateway."
+        ),
+    ] = "",
+    preset: Annotated[
+        str, typer.Option(help=f"The gateway that Prometheus scrapes: {', '.join(PRESETS)}.")
+    ] = USUAL_PRESET,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE that all series in Prometheus have. Several: once each."),
+    ] = None,
+    gateway_label: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE of the servers at the gateway; {name} is each --gateway-cluster."),
+    ] = None,
+    server_label: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE of a server's own series; {host}, {port}, {address} of its metrics."),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="Who tells the device, with --prometheus: triton, dcgm, cpu or none.")
+    ] = TRITON,
+    prometheus_token: Annotated[
+        Path | None, typer.Option(help="File with the bearer token for Prometheus.")
+    ] = None,
+    prometheus_tenant: Annotated[str, typer.Option(help="Sent to Prometheus as X-Scope-OrgID.")] = "",
     length: Annotated[str, typer.Option("--for", help="How long to look: 2s to 1h.")] = "60s",
     gpu_cost: Annotated[
         float | None,
@@ -100,6 +130,21 @@ def diagnose(  # noqa: PLR0913, PLR0917 - one parameter an option
             raise InvalidInput("--triton", triton, "nothing beside --target, which names its servers")
         observer, asked = _of_target(load_target_file(target), invocation, clock, length_asked, p99)
     else:
+        if prometheus and gateway:
+            raise InvalidInput("--prometheus", prometheus, "one of --gateway and --prometheus")
+        counted_by, secrets = instrumentation(
+            PrometheusAsked(
+                url=prometheus,
+                preset=preset,
+                labels=tuple(label or ()),
+                gateway_labels=tuple(gateway_label or ()),
+                server_labels=tuple(server_label or ()),
+                device=device,
+                token=prometheus_token,
+                tenant=prometheus_tenant,
+                authorities=ca,
+            )
+        )
         deployment = Deployment(
             servers=_servers(triton or [], metrics or []),
             model=model,
@@ -107,10 +152,11 @@ def diagnose(  # noqa: PLR0913, PLR0917 - one parameter an option
             clusters=tuple(gateway_cluster or ()),
             headers=dict(_header(one) for one in header or ()),
             authorities=ca,
+            counted_by=counted_by,
         )
         wish = Wish(objective, _cost(gpu_cost), currency)
         asked = Asked(duration("--p99", p99).total_seconds(), length_asked, wish)
-        observer = observer_of(deployment, clock)
+        observer = observer_of(deployment, clock, secrets)
     say(f"looking for {asked.length.total_seconds():g} s; nothing is sent but questions")
     found = diagnosed(observer, clock, _wait, asked)
     if html is not None:
@@ -126,11 +172,12 @@ def diagnose(  # noqa: PLR0913, PLR0917 - one parameter an option
 def _of_target(
     asked: TargetFile, invocation: Invocation, clock: Clock, length: timedelta, p99: str
 ) -> tuple[Observer, Asked]:
-    """What a target file says is to be looked at, and how. Raises InvalidInput, Refused."""
+    """What a target file says is to be looked at, and how. Raises InvalidInput, Refused, NotFound, Unavailable."""
     target = asked.target()
     ceiling = duration("--p99", p99).total_seconds() if p99 else asked.slo.p99_ms / 1e3
     wish = Wish(target.objective, target.replica_cost_per_hour, target.currency, target.limits)
-    observer = target_observer(target, clock, secrets_of(invocation.settings()))
+    settings = invocation.settings()
+    observer = target_observer(target, clock, secrets_of(settings), access_of(settings))
     return observer, Asked(ceiling, length, wish)
 
 

@@ -10,9 +10,9 @@ from autotuner.cli.terminal_tables import for_terminal
 from autotuner.domain.findings.breakdown import Breakdown, Part
 from autotuner.domain.findings.diagnosis import Diagnosis
 from autotuner.domain.findings.kinds import Confidence, Finding, Kind
-from autotuner.domain.findings.possible import Answer
 from autotuner.domain.findings.prediction import worth
 from autotuner.domain.findings.scene import ms
+from autotuner.domain.needs import Answer
 from autotuner.report.diagnosis_tables import PART_TITLES, batch_table, named_table, parts_table
 
 WIDTH = 110
@@ -33,7 +33,7 @@ SIGNS = dict(zip(Part, "░▒·█:─", strict=True))
 """A sign for each part, so that none depends on its colour."""
 
 CONFIDENCE_STYLES = {Confidence.SURE: "bold", Confidence.LIKELY: "", Confidence.POSSIBLE: "dim"}
-ANSWER_SIGNS = {Answer.YES: "yes", Answer.NO: "NO", Answer.UNKNOWN: "?"}
+ANSWER_SIGNS = {Answer.YES: "yes", Answer.NO: "NO", Answer.UNKNOWN: "?", Answer.DOUBTFUL: "(?)"}
 
 
 def print_diagnosis(found: Diagnosis) -> None:

@@ -13,6 +13,7 @@ from autotuner.cli.invocation import Json, of
 from autotuner.cli.stopping import stopped_by_signals
 from autotuner.cli.targets import File
 from autotuner.cli.work import carry
+from autotuner.domain.needs import Answer
 from autotuner.domain.study import Wish
 from autotuner.errors import Conflict, InvalidInput
 from autotuner.operations import ask
@@ -36,16 +37,16 @@ def preflight(context: typer.Context, file: File, json: Json = False) -> None:
     findings = preflight_of(target, Settings())
     if json:
         found = [
-            {"what": each.what, "detail": each.detail, "blocks": each.blocks, "patch": each.patch}
+            {"what": each.what, "answer": each.answer.value, "detail": each.detail, "advice": each.advice}
             for each in findings
         ]
         invocation.answer({"target": target.name, "findings": found})
     else:
         for each in findings:
-            print(f"{'MISSING' if each.blocks else 'ok':8} {each.what}: {each.detail}")
-            if each.patch:
-                print(f"         {each.patch}")
-    raise typer.Exit(Exit.REFUSED if any(each.blocks for each in findings) else Exit.DONE)
+            print(f"{'MISSING' if each.answer is Answer.NO else 'ok':8} {each.what}: {each.detail}")
+            if each.advice:
+                print(f"         {each.advice}")
+    raise typer.Exit(Exit.REFUSED if any(each.answer is Answer.NO for each in findings) else Exit.DONE)
 
 
 @commands.command()

@@ -11,13 +11,14 @@ import typer
 from autotuner.bootstrap import Counted, counted_by
 from autotuner.cli.exits import Exit
 from autotuner.cli.invocation import Invocation, Json, of
+from autotuner.domain.needs import Answer
 from autotuner.domain.study import StudyPlan
-from autotuner.inspection import Inspection, Looks, State, VerdictCost, inspect
+from autotuner.inspection import Inspection, Looks, VerdictCost, inspect
 from autotuner.target_file import load_target_file
 
 commands = typer.Typer(help="What a study would find of a target's metrics.", no_args_is_help=True)
 
-MARKS = {State.GOOD: "ok", State.DOUBTFUL: "??", State.MISSING: "--"}
+MARKS = {Answer.YES: "ok", Answer.DOUBTFUL: "??", Answer.UNKNOWN: "??", Answer.NO: "--"}
 
 
 @commands.callback()
@@ -76,12 +77,12 @@ def lines(plan: StudyPlan, found: Inspection) -> Iterator[str]:
     """Yield what was found as lines for people."""
     yield f"{plan.target.name}: measured by {found.source}"
     for finding in found.findings:
-        yield f"  {MARKS[finding.state]}  {finding.what}: {finding.detail}"
-        if finding.advice and finding.state is not State.GOOD:
+        yield f"  {MARKS[finding.answer]}  {finding.what}: {finding.detail}"
+        if finding.advice:
             yield from (f"        {line}" for line in finding.advice.splitlines())
     yield "what a verdict costs at this rate, on the canary's fair share, if slow requests do not come in bursts:"
     yield from (f"  {_verdict_line(cost)}" for cost in found.verdicts)
-    missing = [finding.what for finding in found.findings if finding.state is State.MISSING]
+    missing = [finding.what for finding in found.findings if finding.answer is Answer.NO]
     yield "a study could measure with this" if not missing else f"missing: {', '.join(missing)}"
 
 
@@ -101,7 +102,7 @@ def inspection_object(plan: StudyPlan, found: Inspection) -> dict[str, Any]:
         "source": found.source,
         "usable": found.usable,
         "findings": [
-            {"what": each.what, "state": each.state.value, "detail": each.detail, "advice": each.advice}
+            {"what": each.what, "answer": each.answer.value, "detail": each.detail, "advice": each.advice}
             for each in found.findings
         ],
         "edges_seconds": [edge if edge < float("inf") else None for edge in found.edges_seconds],

@@ -19,7 +19,8 @@ from autotuner.domain.evidence import NONE
 from autotuner.domain.explaining import explained
 from autotuner.domain.findings.preflight import hopeless, time_for_a_verdict, unlike_production
 from autotuner.domain.judgement import Counts, Verdict
-from autotuner.domain.measurement import edges_around
+from autotuner.domain.measurement import Sample
+from autotuner.domain.needs import Ground, lacking, needs, uncertain
 from autotuner.domain.observation import WORKLOAD, ActionResult, Decision, Observation, acting
 from autotuner.domain.phases import ending, entered
 from autotuner.domain.provenance import UNKNOWN, Provenance, differences, together
@@ -43,6 +44,7 @@ from autotuner.domain.study import (
     Restore,
     Step,
     Study,
+    StudyPlan,
     TakeDown,
     Trial,
     TrialKind,
@@ -179,13 +181,37 @@ def _inspect(study: Study, seen: Observation) -> Decision:
                 study, Outcome.ABORTED, f"the target could not be read: {'; '.join(faults)}", seen.at
             )
         return Decision(study, None, f"waiting: {'; '.join(faults)}", plan.pace.look_interval)
+    found = needs(_ground(plan, seen, seen.sample))
     try:
         incumbent = _incumbent(study, seen)
-        edges_around(seen.sample.edges_seconds, plan.slo.p99_ceiling_seconds)
     except AutotunerError as error:
         return ending(study, Outcome.ABORTED, f"this target cannot be tuned: {error}", seen.at)
+    if missing := lacking(found):
+        return ending(study, Outcome.ABORTED, f"this target cannot be tuned: {missing}", seen.at)
     study = entered(replace(study, incumbent=incumbent), "inspected", seen.at)
-    return Decision(study, None, f"production runs {incumbent.configuration.describe()}")
+    text = f"production runs {incumbent.configuration.describe()}"
+    open_questions = uncertain(found) if plan.tells_needs else ""
+    return Decision(
+        study, None, f"{text}; of what a study needs {open_questions}" if open_questions else text
+    )
+
+
+def _ground(plan: StudyPlan, seen: Observation, sample: Sample) -> Ground:
+    """What the first look shows; the weights were read, and how much traffic comes is measured next."""
+    first = plan.target.stable_names[0]
+    memory = [(one.memory_used_bytes, one.memory_total_bytes) for one in sample.servers.values()]
+    return Ground(
+        ceiling_seconds=plan.slo.p99_ceiling_seconds,
+        config=json.loads(seen.configs[first]),
+        edges_seconds=sample.edges_seconds,
+        rate_per_second=None,
+        memory=tuple((used, total) for used, total in memory if used is not None and total),
+        alone=None,
+        weighted=True,
+        route="its weights were read",
+        replicas=len(plan.target.replicas),
+        control="no server tells its --model-control-mode: the first load will show it",
+    )
 
 
 def _patience(study: Study, absent: Sequence[str]) -> timedelta:

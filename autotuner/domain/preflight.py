@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotuner.domain.manifests import Manifest
+from autotuner.domain.needs import Answer, Need
 from autotuner.domain.target import Target
 from autotuner.domain.workload import Workload
 
@@ -32,22 +33,12 @@ class Facts:
     budgets: tuple[Manifest, ...] = ()
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was found. blocks: no study can begin with it. patch: what would put it right, for kubectl."""
-
-    what: str
-    detail: str
-    blocks: bool = False
-    patch: str = ""
-
-
 def blocking(target: Target, facts: Facts) -> tuple[str, ...]:
     """Return why no study of the target can begin, one sentence each."""
-    return tuple(f"{each.what}: {each.detail}" for each in _of_the_template(target, facts) if each.blocks)
+    return tuple(each.sentence for each in _of_the_template(target, facts) if each.answer is Answer.NO)
 
 
-def preflight(target: Target, facts: Facts) -> tuple[Finding, ...]:
+def preflight(target: Target, facts: Facts) -> tuple[Need, ...]:
     """Return everything there is to say before a study, what is missing and what was found."""
     return (
         *_of_the_template(target, facts),
@@ -79,14 +70,14 @@ GIT_MARKS = {
 }
 
 
-def _of_the_template(target: Target, facts: Facts) -> Iterator[Finding]:
+def _of_the_template(target: Target, facts: Facts) -> Iterator[Need]:
     workload = _workload(target)
     containers = facts.workload["spec"]["template"]["spec"]["containers"]
     found = _container(containers, workload.container)
     if found is None:
         names = ", ".join(each["name"] for each in containers)
         detail = f"which container runs tritonserver? set kubernetes.container to one of: {names}"
-        yield Finding("container", detail, blocks=True)
+        yield _missing("container", detail)
         return
     number, container = found
     yield _explicit_control(workload, number, container)
@@ -95,16 +86,16 @@ def _of_the_template(target: Target, facts: Facts) -> Iterator[Finding]:
     detail = (
         f"{gpus} of {GPU} for each pod" if gpus else f"no {GPU} in the container's limits: it runs on the CPU"
     )
-    yield Finding("gpu", detail)
+    yield _there("gpu", detail)
     spec = facts.workload["spec"]["template"]["spec"]
     where = {key: spec[key] for key in ("nodeSelector", "tolerations") if spec.get(key)}
-    yield Finding("placement", json.dumps(where, sort_keys=True) if where else "any node")
+    yield _there("placement", json.dumps(where, sort_keys=True) if where else "any node")
 
 
-def _explicit_control(workload: Workload, number: int, container: Manifest) -> Finding:
+def _explicit_control(workload: Workload, number: int, container: Manifest) -> Need:
     said = " ".join([*container.get("command", []), *container.get("args", [])])
     if EXPLICIT in said or EXPLICIT.replace("=", " ") in said:
-        return Finding("model control", "explicit")
+        return _there("model control", "explicit")
     path = f"/spec/template/spec/containers/{number}/args"
     operation: dict[str, Any] = {"op": "add", "path": f"{path}/-", "value": EXPLICIT}
     if not container.get("args"):
@@ -113,7 +104,7 @@ def _explicit_control(workload: Workload, number: int, container: Manifest) -> F
     detail = (
         f"tritonserver must be started with {EXPLICIT}, and --load-model={{MODEL}} for each model it serves"
     )
-    return Finding("model control", detail, blocks=True, patch=f"{patch}'{json.dumps([operation])}'")
+    return _missing("model control", detail, f"{patch}'{json.dumps([operation])}'")
 
 
 def _container(containers: Sequence[Manifest], name: str) -> tuple[int, Manifest] | None:
@@ -123,10 +114,10 @@ def _container(containers: Sequence[Manifest], name: str) -> tuple[int, Manifest
     return None
 
 
-def _of_replicas(target: Target, facts: Facts) -> Iterator[Finding]:
+def _of_replicas(target: Target, facts: Facts) -> Iterator[Need]:
     ready, wanted = len(facts.pods), len(target.stable)
     detail = f"{ready} ready pods, and the target has {wanted}"
-    yield Finding("replicas", detail, blocks=ready != wanted)
+    yield _there("replicas", detail) if ready == wanted else _missing("replicas", detail)
     name = facts.workload["metadata"]["name"]
     for scaler in facts.scalers:
         if scaler["spec"]["scaleTargetRef"].get("name") == name:
@@ -135,44 +126,44 @@ def _of_replicas(target: Target, facts: Facts) -> Iterator[Finding]:
                 f"{scaler['metadata']['name']} scales from {spec.get('minReplicas', 1)} to {spec['maxReplicas']}: "
                 "while it does windows are void"
             )
-            yield Finding("autoscaler", detail)
+            yield _there("autoscaler", detail)
     for budget in facts.budgets:
         selector = budget["spec"].get("selector", {}).get("matchLabels", {})
         labels = facts.workload["spec"]["template"]["metadata"].get("labels", {})
         if selector and selector.items() <= labels.items():
-            yield Finding("disruption budget", f"{budget['metadata']['name']}; the canary's pod is not in it")
+            yield _there("disruption budget", f"{budget['metadata']['name']}; the canary's pod is not in it")
 
 
-def _of_the_traffic(target: Target, facts: Facts) -> Iterator[Finding]:
+def _of_the_traffic(target: Target, facts: Facts) -> Iterator[Need]:
     workload = _workload(target)
     if facts.service is None:
-        yield Finding("service", f"there is no Service {workload.service}", blocks=True)
+        yield _missing("service", f"there is no Service {workload.service}")
     else:
         selector = facts.service["spec"].get("selector") or {}
         labels = facts.workload["spec"]["template"]["metadata"].get("labels", {})
         if not selector or not selector.items() <= labels.items():
             detail = f"Service {workload.service} does not select the pods of {workload}"
-            yield Finding("service", detail, blocks=True)
+            yield _missing("service", detail)
     if facts.route is None:
         detail = f"there is no {workload.route.kind} {workload.route.name}"
-        yield Finding("route", detail, blocks=True)
+        yield _missing("route", detail)
     else:
-        yield Finding("route", f"{workload.route.kind} {workload.route.name}, rule {workload.route.rule}")
+        yield _there("route", f"{workload.route.kind} {workload.route.name}, rule {workload.route.rule}")
 
 
-def _of_the_configuration(target: Target, facts: Facts) -> Iterator[Finding]:
+def _of_the_configuration(target: Target, facts: Facts) -> Iterator[Need]:
     workload = _workload(target)
     if not workload.config_map:
         detail = "no ConfigMap is named: a promotion lives in the servers' memory until they restart"
-        yield Finding("configuration", detail)
+        yield _there("configuration", detail)
     elif facts.config_map is None or workload.config_key not in facts.config_map.get("data", {}):
         detail = f"there is no ConfigMap {workload.config_map} with the key {workload.config_key}"
-        yield Finding("configuration", detail, blocks=True)
+        yield _missing("configuration", detail)
     else:
-        yield Finding("configuration", f"ConfigMap {workload.config_map}, key {workload.config_key}")
+        yield _there("configuration", f"ConfigMap {workload.config_map}, key {workload.config_key}")
 
 
-def _of_owners(facts: Facts) -> Iterator[Finding]:
+def _of_owners(facts: Facts) -> Iterator[Need]:
     owned: Mapping[str, Manifest | None] = {
         "workload": facts.workload,
         "route": facts.route,
@@ -181,9 +172,17 @@ def _of_owners(facts: Facts) -> Iterator[Finding]:
     for what, manifest in owned.items():
         owner = git_owner(manifest) if manifest is not None else ""
         if owner and what == "configuration":
-            yield Finding("git", f"{owner} owns the {what}: a promotion there has to go through Git")
+            yield _there("git", f"{owner} owns the {what}: a promotion there has to go through Git")
         elif owner and what == "route":
-            yield Finding("git", f"{owner} owns the {what}: let it ignore the weights, or it sets them back")
+            yield _there("git", f"{owner} owns the {what}: let it ignore the weights, or it sets them back")
+
+
+def _there(what: str, detail: str) -> Need:
+    return Need(what, Answer.YES, detail)
+
+
+def _missing(what: str, detail: str, patch: str = "") -> Need:
+    return Need(what, Answer.NO, detail, patch)
 
 
 def _workload(target: Target) -> Workload:

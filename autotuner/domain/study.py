@@ -160,6 +160,8 @@ class StudyPlan:
     method: int = METHOD
     """Version of the grey-box method that the study began with. A replay computes its proposals again only by the same
     version; records from before versions were kept mean 1."""
+    tells_needs: bool = True
+    """Whether its beginning tells what of a study's needs was doubtful or not known; earlier records do not."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,10 @@ DEVICES = (TRITON, DCGM, CPU, NONE)
 MIB = 1024.0 * 1024.0
 DCGM_USED, DCGM_FREE = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"
 DCGM_RESERVED = "DCGM_FI_DEV_FB_RESERVED"
-DCGM_WANTED = frozenset({DCGM_USED, DCGM_FREE, DCGM_RESERVED})
+DCGM_ACTIVE, DCGM_UTILISATION = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"
+"""Share of the time that the device computed, 0 to 1, also of a MIG instance; and the older one, in percent."""
+
+DCGM_WANTED = frozenset({DCGM_USED, DCGM_FREE, DCGM_RESERVED, DCGM_ACTIVE, DCGM_UTILISATION})
 CPU_USED, CPU_TOTAL = "nv_cpu_memory_used_bytes", "nv_cpu_memory_total_bytes"
 CPU_WANTED = frozenset({CPU_USED, CPU_TOTAL})
 UUID_SAMPLE = "nv_gpu_memory_used_bytes"
@@ -51,6 +54,18 @@ def dcgm_memory(exporter: Readings, pod: str, uuids: Sequence[str]) -> tuple[flo
         )
     total_used = _sum(used, wanted)
     return total_used * MIB, (total_used + rest) * MIB
+
+
+def dcgm_utilisation(exporter: Readings, pod: str, uuids: Sequence[str]) -> float | None:
+    """Return how busy the devices of one replica are, 0 to 1, as `dcgm_memory` finds them; None where it is not told.
+
+    A share that none can be is passed over: nothing is refused for it. Raises Unreadable where MIG divides the device.
+    """
+    for name, most in ((DCGM_ACTIVE, 1.0), (DCGM_UTILISATION, 100.0)):
+        shares = [value / most for _, value in _of_replica(exporter.samples(name), pod, uuids)]
+        if shares and all(0.0 <= share <= 1.0 for share in shares):
+            return sum(shares) / len(shares)
+    return None
 
 
 def uuids_of(server: Readings) -> list[str]:

@@ -103,12 +103,16 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "autotuner simulate --workload my-model.yaml --rate 200 --objective efficiency --html what-if.html": Elsewhere(
         "tests/unit/test_simulate.py"
     ),
+    "autotuner diagnose --triton http://triton:8000 --p99 50ms --prometheus http://prometheus:9090 --preset istio "
+    "--gateway-cluster resnet50": Elsewhere(
+        "tests/unit/test_diagnose_prometheus.py, and on a real Prometheus tests/integration/test_prometheus.py"
+    ),
     "autotuner diagnose --target examples/target.yaml": Elsewhere("tests/unit/test_diagnose_command.py"),
     "autotuner diagnose --triton http://triton:8000 --model resnet50 --p99 50ms": Elsewhere(
         "tests/unit/test_diagnose_command.py, and on a real server tests/integration/test_diagnose_planted.py"
     ),
-    "autotuner diagnose --triton http://triton:8000 --model resnet50 --p99 50ms --html page.html": Elsewhere(
-        "tests/unit/test_diagnose_command.py"
+    "autotuner diagnose --triton http://triton:8000 --model resnet50 --p99 50ms --for 45s --html page.html": Elsewhere(
+        "tests/integration/test_diagnose_planted.py, which also times it"
     ),
     "autotuner diagnose --triton http://triton:8000 --p99 50ms --gateway http://envoy:9901 --for 10m --gpu-cost 4.50 "
     "--html page.html": Elsewhere("tests/unit/test_diagnose_command.py, and with a gateway tests/benchmarks"),

@@ -1,21 +1,24 @@
 """How right a diagnosis predicts: p99 and capacity of configurations it never saw, against the real stack.
 
-For each workload a real tritonserver with the emulated GPU behind a real Envoy is diagnosed once, under its incumbent.
-Then other configurations are loaded and measured with the same readings. None of them is fed back: what is compared was
-predicted from the diagnosis alone, p99 at the rate that came in the window it was measured in.
-`python -m tests.benchmarks.diagnose --out FILE` writes the table too.
+A real tritonserver with the emulated GPU behind a real Envoy is diagnosed under its workload's incumbent, then another
+configuration is loaded and measured with the same readings; and so on, with a diagnosis before each, because a machine
+that is shared is not as fast from one quarter of an hour to the next. Nothing measured is fed back: what is compared
+was predicted from the diagnosis alone, p99 at the rate that came in the window it was measured in.
+`python -m tests.benchmarks.diagnose --out FILE` writes the table too; `--rows FILE` keeps what was compared, and tells
+all that is in it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
@@ -23,7 +26,7 @@ from statistics import median
 from autotuner.adapters.clock import SystemClock
 from autotuner.adapters.triton import TritonServing
 from autotuner.batching.prospect import Asked as AskedOfModel
-from autotuner.batching.prospect import Expected, expected
+from autotuner.batching.prospect import Band, Expected, expected
 from autotuner.batching.trials import Aim
 from autotuner.bootstrap import observer_of
 from autotuner.diagnosing import Asked, Deployment, ServerPlace, diagnose, looked
@@ -43,24 +46,27 @@ from tests.benchmarks.verdict import Row
 from tests.builders import a_target, changed
 
 WORKLOADS = ("small-vision", "heavy-detector", "embedding", "stepped")
-DIAGNOSIS = timedelta(seconds=22)
-SHORT = timedelta(seconds=7)
+DIAGNOSES = (12.0, 22.0)
 SETTLE, WARM = timedelta(seconds=1), timedelta(seconds=2.5)
 REQUESTS, WINDOWS = 2500, (12.0, 25.0)
-"""Requests that a p99 is measured on, and the shortest and longest window for it in seconds."""
+"""Requests that a p99 is measured on, and the shortest and longest window for it in seconds; `DIAGNOSES`: the same of
+the windows that predictions are made from."""
+
+CAPACITY_REQUESTS, CAPACITY_WINDOWS = 1200, (7.0, 25.0)
+"""The same for each rate that a capacity is looked for at."""
 
 THIN = 50.0
-"""Requests a second below which fewer configurations are measured, and no capacity: windows become too long."""
+"""Requests a second below which fewer configurations are measured: windows become long."""
 
-THIN_CONFIGURATIONS = 4
+CAPACITIES = 4
+"""Configurations of a workload whose capacity is measured: each takes half a minute."""
+
+THIN_CONFIGURATIONS, THIN_CAPACITIES = 4, 0
 FLUSH = timedelta(milliseconds=250)
 
 P99_TARGET, CAPACITY_TARGET = 0.15, 0.10
 RUNGS = (0.88, 1.0, 1.13)
 """Rates that a capacity is looked for at, as multiples of the predicted one; another one where it lies outside."""
-
-CAPACITIES = 2
-"""Configurations of each workload whose capacity is measured: each takes half a minute."""
 
 CLOCK = SystemClock()
 NAME = "replica"
@@ -68,24 +74,47 @@ NAME = "replica"
 
 @dataclass(frozen=True)
 class Compared:
-    """One configuration: predicted with its band, and measured; None where it was not measured."""
+    """One configuration: predicted with its bands, and measured; None where it was not measured."""
 
     workload: str
     configuration: Configuration
-    predicted: Expected
+    told_p99: Band
+    told_capacity: Band | None
     p99_seconds: float | None
     capacity: float | None
 
     @property
     def p99_error(self) -> float | None:
         """Relative error of the predicted p99."""
-        return _error(self.predicted.p99_seconds.value, self.p99_seconds)
+        return _error(self.told_p99.value, self.p99_seconds)
 
     @property
     def capacity_error(self) -> float | None:
         """Relative error of the predicted capacity."""
-        told = self.predicted.capacity
-        return _error(told.value if told else None, self.capacity)
+        return _error(self.told_capacity.value if self.told_capacity else None, self.capacity)
+
+
+def _kept(one: Compared) -> str:
+    return json.dumps(asdict(one))
+
+
+def _read(text: str) -> Compared:
+    told = json.loads(text)
+    configuration = Configuration(
+        **{
+            **told["configuration"],
+            "preferred_batch_size": tuple(told["configuration"]["preferred_batch_size"]),
+        }
+    )
+    capacity = told["told_capacity"]
+    return Compared(
+        told["workload"],
+        configuration,
+        Band(**told["told_p99"]),
+        Band(**capacity) if capacity else None,
+        told["p99_seconds"],
+        told["capacity"],
+    )
 
 
 def _error(told: float | None, seen: float | None) -> float | None:
@@ -153,6 +182,12 @@ def running(workload: Workload, directory: Path) -> Iterator[Stack]:
         yield Stack(workload, server, envoy, traffic, target)
 
 
+def _length(requests: int, rate: float, shortest_and_longest: tuple[float, float]) -> timedelta:
+    """A window in which so many requests come, as far as it may be so long."""
+    shortest, longest = shortest_and_longest
+    return timedelta(seconds=min(max(requests / rate, shortest), longest))
+
+
 def _rate(workload: Workload) -> float:
     return workload.traffic.requests_per_second / PRODUCTION_REPLICAS
 
@@ -183,25 +218,28 @@ def compare(name: str, directory: Path) -> list[Compared]:
     """Diagnose a workload once, then measure what was predicted."""
     workload = load_workload(name)
     ceiling, rate = workload.slo.p99_ms / 1e3, _rate(workload)
-    length = timedelta(seconds=min(max(REQUESTS / rate, WINDOWS[0]), WINDOWS[1]))
+    length = _length(REQUESTS, rate, WINDOWS)
     wanted = configurations(workload)
+    capacities = CAPACITIES
     if rate < THIN:
-        wanted = wanted[:THIN_CONFIGURATIONS]
+        wanted, capacities = wanted[:THIN_CONFIGURATIONS], THIN_CAPACITIES
+    compared = []
     with running(workload, directory) as stack:
-        _wait(WARM)
-        found = diagnose(observer_of(stack.deployment(), CLOCK), CLOCK, _wait, Asked(ceiling, DIAGNOSIS))
-        compared = []
         for number, configuration in enumerate(wanted):
+            stack.load(workload.incumbent_configuration())
+            asked = Asked(ceiling, _length(REQUESTS, rate, DIAGNOSES))
+            found = diagnose(observer_of(stack.deployment(), CLOCK), CLOCK, _wait, asked)
             stack.load(configuration)
             window = stack.window(length)
             p99, capacity = window.latency.p99_seconds, None
             told = predicted(found.prediction, configuration, ceiling, window.rate_per_second)
-            if number < CAPACITIES and rate >= THIN and told.capacity is not None:
+            if number < capacities and told.capacity is not None:
                 capacity = measured_capacity(stack, told.capacity.value, ceiling)
                 stack.traffic.set_rate(rate)
-            compared.append(Compared(name, configuration, told, p99, capacity))
-            print(_line(compared[-1]), file=sys.stderr, flush=True)
-        return compared
+            row = Compared(name, configuration, told.p99_seconds, told.capacity, p99, capacity)
+            compared.append(row)
+            print(_line(row), file=sys.stderr, flush=True)
+    return compared
 
 
 def predicted(found: Prediction, configuration: Configuration, ceiling: float, rate: float) -> Expected:
@@ -220,7 +258,7 @@ def measured_capacity(stack: Stack, about: float, ceiling: float) -> float | Non
         rate = rungs.pop(0)
         stack.traffic.set_rate(rate)
         _wait(SETTLE)
-        window = stack.window(SHORT)
+        window = stack.window(_length(CAPACITY_REQUESTS, rate, CAPACITY_WINDOWS))
         p99 = window.latency.p99_seconds or 20 * ceiling
         seen.append((window.rate_per_second if p99 <= ceiling else rate, p99))
         if p99 > ceiling:
@@ -270,7 +308,7 @@ def _median(name: str, errors: Sequence[float], target: float) -> Row:
 
 
 def _within(compared: Sequence[Compared]) -> str:
-    known = [(one.predicted.p99_seconds, one.p99_seconds) for one in compared if one.p99_seconds is not None]
+    known = [(one.told_p99, one.p99_seconds) for one in compared if one.p99_seconds is not None]
     inside = sum(band.low <= seen <= band.high for band, seen in known)
     return f"{inside} of {len(known)}"
 
@@ -280,16 +318,14 @@ def _line(one: Compared) -> str:
 
 
 def _cells(one: Compared) -> list[str]:
-    told = one.predicted
+    p99, capacity = one.told_p99, one.told_capacity
     return [
         one.workload,
         one.configuration.describe(),
-        f"{told.p99_seconds.value * 1e3:.0f} ({told.p99_seconds.low * 1e3:.0f}–{told.p99_seconds.high * 1e3:.0f})",
+        f"{p99.value * 1e3:.0f} ({p99.low * 1e3:.0f}–{p99.high * 1e3:.0f})",
         _figure(one.p99_seconds, 1e3),
         _percent(one.p99_error),
-        f"{told.capacity.value:.0f} ({told.capacity.low:.0f}–{told.capacity.high:.0f})"
-        if told.capacity
-        else "–",
+        f"{capacity.value:.0f} ({capacity.low:.0f}–{capacity.high:.0f})" if capacity else "–",
         _figure(one.capacity),
         _percent(one.capacity_error),
     ]
@@ -323,12 +359,10 @@ HEAD = (
 INTRODUCTION = """\
 # How right a diagnosis predicts
 
-Measured by `make bench` (the benchmark `diagnose`): for each workload a real tritonserver with the emulated GPU behind
-a real Envoy is diagnosed once, under its incumbent and for {diagnosis:.0f} s. Then other configurations are loaded and
-measured: p99 in windows of {shortest:.0f} to {longest:.0f} s, capacity as the rate at which p99 of {short:.0f} s
-windows crosses the ceiling. Nothing measured is fed back; p99 is predicted at the rate that came in its window.
-The last percent of a thousand requests is ten of them: two windows of one configuration near saturation were seen to
-differ by half, and where traffic is bursty more. The machine was shared with other work.
+Measured by `make bench` (the benchmark `diagnose`): a real tritonserver with the emulated GPU behind a real Envoy is
+diagnosed under its workload's incumbent, for {briefest:.0f} to {diagnosis:.0f} s; then one other configuration is
+loaded and measured: p99 in a window of {shortest:.0f} to {longest:.0f} s, capacity as the rate at which p99 of windows
+of {brief:.0f} s and more crosses the ceiling. Nothing measured is fed back; p99 is predicted at the rate that came.
 """
 
 
@@ -336,10 +370,11 @@ def markdown(compared: Sequence[Compared], seconds: float) -> str:
     """The page that is kept in the documentation."""
     figures = rows_of(compared)[:3]
     words = INTRODUCTION.format(
-        diagnosis=DIAGNOSIS.total_seconds(),
+        briefest=DIAGNOSES[0],
+        diagnosis=DIAGNOSES[1],
         shortest=WINDOWS[0],
         longest=WINDOWS[1],
-        short=SHORT.total_seconds(),
+        brief=CAPACITY_WINDOWS[0],
     )
     lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
     lines += [f"| {' | '.join(_cells(one))} |" for one in compared]
@@ -352,9 +387,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.diagnose", description=__doc__)
     parser.add_argument("--out", type=Path, help="write the table here")
     parser.add_argument("--workload", action="append", help="only this one; several: once each")
+    parser.add_argument(
+        "--rows", type=Path, help="add what is compared to this file, and tell all that is in it"
+    )
     asked = parser.parse_args()
     began = time.monotonic()
     compared = all_compared(asked.workload or WORKLOADS)
+    if asked.rows:
+        with asked.rows.open("a", encoding="utf-8") as file:
+            file.writelines(f"{_kept(one)}\n" for one in compared)
+        compared = [_read(line) for line in asked.rows.read_text("utf-8").splitlines()]
     text = markdown(compared, time.monotonic() - began)
     print(text)
     if asked.out:

@@ -10,6 +10,8 @@ import copy
 import http.client
 import json
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -37,6 +39,9 @@ from autotuner.sandbox.workload import Workload, parse_workload
 WINDOW = timedelta(seconds=5)
 WARM = timedelta(seconds=1.5)
 """After a load the first second is slow; a half more, for the traffic to be what it was set to."""
+
+BESIDES_THE_WINDOW = timedelta(seconds=15)
+"""What a command may take beside its window: the page of 45 s is then there within a minute."""
 
 CURVE = {1: 12, 2: 13, 4: 15.5, 8: 21, 16: 32, 32: 54}
 MODEL = "planted"
@@ -324,6 +329,23 @@ def test_unequal_shares_of_two_replicas_are_outside_triton(
     assert (first.kind, first.confidence) == (Kind.OUTSIDE_TRITON, Confidence.SURE)
     assert "balance per request" in first.remedy
     assert [one for one in others if one.confidence is Confidence.SURE] == []
+
+
+def test_the_page_is_there_within_a_minute_of_the_command(rig: Rig, tmp_path: Path) -> None:
+    """A window of 45 s, as the README has it, and all else: what else takes is measured on a short window."""
+    rig.load(batched(0, 4, 8))
+    rig.traffic.set_rate(200)
+    wait(WARM)
+    page = tmp_path / "page.html"
+    command = [sys.executable, "-m", "autotuner", "diagnose", "--triton", rig.server.http_url]
+    command += ["--model", MODEL, "--p99", "100ms", "--for", f"{WINDOW.total_seconds():g}s"]
+    command += ["--metrics", rig.server.metrics_url, "--html", str(page)]
+    began = time.monotonic()
+
+    subprocess.run(command, check=True, capture_output=True)
+
+    assert time.monotonic() - began - WINDOW.total_seconds() < BESIDES_THE_WINDOW.total_seconds()
+    assert "<svg" in page.read_text("utf-8")
 
 
 def test_a_diagnosis_leaves_counters_and_configuration_as_they_were(rig: Rig) -> None:

@@ -28,6 +28,7 @@ from autotuner.cli.app import app
 from autotuner.cli.invocation import Invocation
 from autotuner.domain.judgement import SCREENING, Counts, Verdict, judge
 from autotuner.domain.measurement import GatewayCounters, Sample, Window
+from autotuner.domain.needs import EDGE
 from autotuner.domain.sources import Instrumentation
 from autotuner.domain.sources import PrometheusServer as Address
 from autotuner.domain.target import Replica, Target
@@ -473,18 +474,43 @@ def test_the_check_says_what_a_study_would_find(
     answer = checked("metrics", "check", str(file), "--seconds", "3", "--json")
     assert answer["usable"] is True, answer["findings"]
     found = {each["what"]: each for each in answer["findings"]}
-    assert found["latency buckets"]["state"] == "good"
-    assert found["server canary"]["state"] == "good"
-    assert found["memory canary"]["state"] == "good"
+    assert found[EDGE]["answer"] == "yes"
+    assert found["server canary"]["answer"] == "yes"
+    assert found["memory canary"]["answer"] == "yes"
     assert "requests wait for execution" in found["pending canary"]["detail"]
     assert found["failures canary"] == {
         "what": "failures canary",
-        "state": "good",
+        "answer": "yes",
         "detail": "none since it started",
         "advice": "",
     }
     assert answer["rates_per_second"]["canary"] > 0
     assert answer["verdicts"][0]["seconds"] > 0
+
+
+def test_a_diagnosis_reads_gateway_servers_and_device_through_prometheus(
+    stack: Stack, sending: Callable[[], None]
+) -> None:
+    sending()
+    stable = stack.target.stable[0]
+    asked = ["diagnose", "--triton", stable.http_url, "--model", "quick", "--p99", "20ms", "--for", "6s"]
+    asked += ["--gateway-cluster", "stable-0", "--json"]
+    relay = stack.relays["stable-0"].url
+    direct = checked(*asked, "--gateway", stack.envoy.admin_url, "--metrics", stable.metrics_url)
+    through = checked(*asked, "--prometheus", stack.prometheus.url, "--metrics", relay)
+    assert through["unread"] == []
+    assert through["breakdown_ms"]["source"] == "the gateway's histogram"
+    for part in ("total", "queue", "compute_infer"):
+        assert through["breakdown_ms"][part]["mean"] == pytest.approx(
+            direct["breakdown_ms"][part]["mean"], rel=0.5, abs=1.0
+        )
+    assert through["breakdown_ms"]["before_triton"]["mean"] > 0
+    assert through["breakdown_ms"]["queue"]["p99"] > 0
+    for name in ("memory_used_bytes", "memory_total_bytes"):
+        assert through["realised_batch"][name] == direct["realised_batch"][name]
+    assert 0.0 < through["realised_batch"]["device_utilisation"] <= 1.0
+    needs = {need["what"]: need["answer"] for need in through["study_possible"]["needs"]}
+    assert needs[EDGE] == "yes"
 
 
 def checked(*words: str) -> Any:

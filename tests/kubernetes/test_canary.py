@@ -20,11 +20,14 @@ from autotuner.adapters.kubernetes import (
     KubernetesRoute,
     Production,
     Whereabouts,
+    ready_pods,
     reap,
+    route_seen,
     survey,
 )
 from autotuner.domain.configuration import ModelConfig
 from autotuner.domain.manifests import Manifest
+from autotuner.domain.needs import Answer
 from autotuner.domain.target import Target
 from autotuner.errors import Conflict, Refused, Unavailable
 from autotuner.target_file import parse_target_file
@@ -268,7 +271,7 @@ def test_without_its_api_server_pods_are_where_they_were_and_nothing_is_changed(
 def test_the_preflight_of_a_running_workload_finds_nothing_missing(
     rig: Rig, control_plane: ControlPlane
 ) -> None:
-    assert [each for each in survey(rig.cluster, rig.target) if each.blocks] == []
+    assert [each for each in survey(rig.cluster, rig.target) if each.answer is Answer.NO] == []
     path = rig.town.directory / "target.yaml"
     path.write_text(yaml.safe_dump(rig.town.target()))
     said = subprocess.run(
@@ -284,6 +287,18 @@ def test_the_preflight_of_a_running_workload_finds_nothing_missing(
     )
     assert "model control: explicit" in said.stdout
     assert "1 of nvidia.com/gpu for each pod" in said.stdout
+
+
+def test_a_diagnosis_finds_the_pods_and_the_weights_and_changes_nothing(rig: Rig) -> None:
+    before = rig.town.snapshot()
+    pods = ready_pods(rig.cluster, rig.target)
+    route = route_seen(rig.cluster, rig.target)
+
+    assert len({pod.http_url for pod in pods}) == len(rig.target.stable)
+    assert all(pod.metrics_url.endswith("/metrics") for pod in pods)
+    assert (route.weighted, route.unread) == (True, ())
+    assert "with the weights stable" in route.detail
+    assert rig.town.snapshot() == before
 
 
 def test_a_workload_that_lacks_explicit_control_is_refused_before_anything_is_made(rig: Rig) -> None:

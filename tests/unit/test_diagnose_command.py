@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Iterator
@@ -163,6 +164,32 @@ def test_old_statistics_without_newer_fields_are_enough(triton: StubServer) -> N
 
     assert found["breakdown_ms"]["queue"]["mean"] == pytest.approx(2.0)
     assert "no times by batch size" in found["prediction"]["why_not"]
+
+
+def test_several_replicas_are_looked_at_together_and_one_that_goes_away_is_left_out(
+    triton: StubServer,
+) -> None:
+    with a_triton() as other:
+        more = ("--triton", other.url, "--metrics", f"{other.url}{METRICS}")
+        both = answered(run(triton, "--json", *more))
+        asked = itertools.count()
+        other.answers[STATS] = lambda _: (
+            as_json({"model_stats": [statistics(10)]}) if next(asked) < 3 else Planned("", status=503)
+        )
+        one = answered(run(triton, "--json", *more))
+
+    assert len(both["replicas"]) == 2
+    assert set(one["replicas"]) == {triton.url.removeprefix("http://")}
+
+
+def test_a_reload_in_between_is_survived_and_named(triton: StubServer) -> None:
+    counts = iter([500, 520, 540, *range(0, 4000, 20)])
+    triton.answers[STATS] = lambda _: as_json({"model_stats": [statistics(next(counts))]})
+    found = answered(run(triton, "--json"))
+
+    assert next(iter(found["replicas"].values()))["reloads"] == 1
+    assert "cold_start" in [one["kind"] for one in found["findings"]]
+    assert "loaded anew" in found["prediction"]["why_not"]
 
 
 def a_target_of(server: StubServer, folder: Path, **changes: Any) -> Path:

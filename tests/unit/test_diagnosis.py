@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.domain.findings.preflight import requests_to_accept
 from autotuner.domain.judgement import SCREENING, STRICT, Counts, Levels, Verdict, judge
+from autotuner.domain.needs import fewest_requests
 
 NONE = Counts(0, 0, 0, 0)
 
@@ -13,7 +13,7 @@ NONE = Counts(0, 0, 0, 0)
 @pytest.mark.parametrize("levels", [SCREENING, STRICT])
 @pytest.mark.parametrize("dispersion", [1.0, 3.0])
 def test_an_accept_takes_just_the_requests_that_are_told(levels: Levels, dispersion: float) -> None:
-    needed = requests_to_accept(levels, dispersion)
+    needed = fewest_requests(levels, dispersion)
 
     def verdict(total: int) -> Verdict | None:
         found = judge(
@@ -32,5 +32,5 @@ def test_an_accept_takes_just_the_requests_that_are_told(levels: Levels, dispers
 
 
 def test_a_verdict_takes_longer_the_more_slow_requests_cluster() -> None:
-    independent, clustered = (requests_to_accept(SCREENING, factor) for factor in (1.0, 20.0))
+    independent, clustered = (fewest_requests(SCREENING, factor) for factor in (1.0, 20.0))
     assert clustered == pytest.approx(20 * independent, rel=0.01)

@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from autotuner.domain.measurement import Sample
+from autotuner.domain.needs import EDGE, Answer, Need, requests_to_accept
 from autotuner.domain.sources import Instrumentation, PrometheusServer
-from autotuner.inspection import Finding, Inspection, Looks, State, inspect, requests_to_accept
+from autotuner.inspection import Inspection, Looks, inspect
 from autotuner.instruments.triton import Backlog
 from tests.builders import REPLICAS, a_budget, a_pace, a_plan, a_sample, a_target, at, changed
 
@@ -24,7 +25,7 @@ def inspected(
     return inspect(a_plan(**{"target": a_target(metrics=MEASURED_BY), **plan}), looks)
 
 
-def finding(found: Inspection, what: str) -> Finding:
+def finding(found: Inspection, what: str) -> Need:
     return next(each for each in found.findings if each.what == what)
 
 
@@ -33,26 +34,26 @@ def test_everything_there_is_usable_and_told_with_its_rate_and_age() -> None:
     assert found.usable
     assert found.rates == dict.fromkeys(("stable-0", "stable-1", "canary"), 100.0)
     assert "2.0 s old" in finding(found, "gateway canary").detail
-    assert finding(found, "latency buckets").detail == "13 edges, one of them at 100 ms"
+    assert finding(found, EDGE).detail == "13 edges, one of them at 100 ms"
     assert found.source == "Prometheus at http://10.0.0.20:9090, preset envoy"
 
 
 def test_an_edge_beside_the_ceiling_is_told_with_the_line_to_add() -> None:
-    buckets = finding(inspected(slo=a_budget(p99_ceiling_seconds=0.12)), "latency buckets")
-    assert buckets.state is State.DOUBTFUL
+    buckets = finding(inspected(slo=a_budget(p99_ceiling_seconds=0.12)), EDGE)
+    assert buckets.answer is Answer.DOUBTFUL
     assert "accepted by 100 ms and rejected by 150 ms" in buckets.detail
     assert "upstream_rq_time" in buckets.advice
     assert "115]" in buckets.advice
 
 
 def test_a_ceiling_that_envoy_cannot_say_gets_an_edge_on_both_sides() -> None:
-    buckets = finding(inspected(slo=a_budget(p99_ceiling_seconds=0.125)), "latency buckets")
+    buckets = finding(inspected(slo=a_budget(p99_ceiling_seconds=0.125)), EDGE)
     assert "115, 125]" in buckets.advice
 
 
 def test_no_edge_above_the_ceiling_is_missing() -> None:
-    buckets = finding(inspected(slo=a_budget(p99_ceiling_seconds=50.0)), "latency buckets")
-    assert buckets.state is State.MISSING
+    buckets = finding(inspected(slo=a_budget(p99_ceiling_seconds=50.0)), EDGE)
+    assert buckets.answer is Answer.NO
     assert buckets.advice
 
 
@@ -61,9 +62,9 @@ def test_what_is_absent_is_missing_with_the_reason_and_the_scrape_to_add() -> No
     assert not found.usable
     assert found.reached
     server = finding(found, "server canary")
-    assert (server.state, server.detail) == (State.MISSING, "nothing scrapes it")
+    assert (server.answer, server.detail) == (Answer.NO, "nothing scrapes it")
     assert 'targets: ["127.0.0.1:9022"]' in server.advice
-    assert finding(found, "gateway canary").state is State.MISSING
+    assert finding(found, "gateway canary").answer is Answer.NO
 
 
 def test_nothing_at_all_was_not_reached() -> None:
@@ -75,7 +76,7 @@ def test_nothing_at_all_was_not_reached() -> None:
 
 def test_a_pace_quicker_than_the_scrapes_is_told_with_the_lines_to_add() -> None:
     found = finding(inspected(every={"gateway": 15.0, "servers": 30.0}, pace=a_pace()), "scrape interval")
-    assert found.state is State.DOUBTFUL
+    assert found.answer is Answer.DOUBTFUL
     for line in ("look_interval: 30s", "flush_interval: 60s", "no_data_limit: 120s"):
         assert line in found.advice
 
@@ -86,7 +87,7 @@ def test_a_pace_that_allows_for_the_scrapes_is_good() -> None:
         flush_interval=timedelta(seconds=10),
         no_data_limit=timedelta(seconds=30),
     )
-    assert finding(inspected(every={"gateway": 5.0}, pace=pace), "scrape interval").state is State.GOOD
+    assert finding(inspected(every={"gateway": 5.0}, pace=pace), "scrape interval").answer is Answer.YES
 
 
 def test_no_traffic_is_told() -> None:
@@ -109,7 +110,7 @@ def test_missing_memory_is_told_for_each_device() -> None:
     dcgm = a_target(metrics=dataclasses.replace(MEASURED_BY, device="dcgm"))
     assert "pod" in finding(inspected(last, target=dcgm), "memory canary").advice
     none = a_target(metrics=dataclasses.replace(MEASURED_BY, device="none"))
-    assert finding(inspected(last, target=none), "memory canary").state is State.GOOD
+    assert finding(inspected(last, target=none), "memory canary").answer is Answer.YES
 
 
 def test_a_verdict_costs_what_the_evidence_takes() -> None:
@@ -132,7 +133,7 @@ def test_requests_that_wait_and_failures_by_reason_are_told_for_each_server() ->
     found = with_backlogs(before, now)
     assert finding(found, "pending canary").detail == "7 requests wait for execution"
     failures = finding(found, "failures canary")
-    assert failures.state is State.DOUBTFUL
+    assert failures.answer is Answer.DOUBTFUL
     assert failures.detail == (
         "5 REJECTED (the queue was full, or the request waited longer than its policy allows), "
         "3 of them while it was looked at"
@@ -144,7 +145,7 @@ def test_requests_that_wait_and_failures_by_reason_are_told_for_each_server() ->
 def test_failures_of_long_ago_are_told_and_are_no_fault_of_today() -> None:
     old = {"canary": Backlog(0, {"BACKEND": 9, "": 1})}
     failures = finding(with_backlogs(old, old), "failures canary")
-    assert failures.state is State.GOOD
+    assert failures.answer is Answer.YES
     assert "9 BACKEND (the model itself failed)" in failures.detail
     assert "1 without a reason (this server tells no reasons)" in failures.detail
     assert "while it was looked at" not in failures.detail
@@ -153,6 +154,6 @@ def test_failures_of_long_ago_are_told_and_are_no_fault_of_today() -> None:
 def test_a_server_that_does_not_tell_what_waits_gets_the_line_to_look_for() -> None:
     found = with_backlogs({}, {"canary": Backlog(None, {})})
     pending = finding(found, "pending canary")
-    assert pending.state is State.DOUBTFUL
+    assert pending.answer is Answer.DOUBTFUL
     assert "nv_inference_pending_request_count" in pending.advice
     assert found.usable

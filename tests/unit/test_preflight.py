@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from autotuner.domain.needs import Answer
 from autotuner.domain.preflight import Facts, blocking, git_owner, preflight
 from tests.closed_loop.pooled import a_pooled_target, a_workload
 from tests.cluster_objects import LABELS, a_deployment, a_pod, a_service, an_http_route
@@ -28,7 +29,7 @@ def found(what: str, **changes: Any) -> list[str]:
 
 
 def test_a_workload_that_can_be_tuned_lacks_nothing() -> None:
-    assert [each for each in preflight(a_pooled_target(), facts()) if each.blocks] == []
+    assert [each for each in preflight(a_pooled_target(), facts()) if each.answer is Answer.NO] == []
     assert blocking(a_pooled_target(), facts()) == ()
 
 
@@ -36,9 +37,11 @@ def test_a_workload_that_can_be_tuned_lacks_nothing() -> None:
 def test_without_explicit_model_control_the_patch_that_adds_it_is_shown(args: list[str]) -> None:
     stable = a_deployment()
     stable["spec"]["template"]["spec"]["containers"][0]["args"] = args
-    finding = next(each for each in preflight(a_pooled_target(), facts(workload=stable)) if each.blocks)
+    finding = next(
+        each for each in preflight(a_pooled_target(), facts(workload=stable)) if each.answer is Answer.NO
+    )
     assert finding.what == "model control"
-    command, _, patch = finding.patch.partition(" -p ")
+    command, _, patch = finding.advice.partition(" -p ")
     assert command == "kubectl -n prod patch deployment vision --type=json"
     assert "--model-control-mode=explicit" in json.loads(patch.strip("'"))[0]["value"]
     assert blocking(a_pooled_target(), facts(workload=stable))
@@ -55,7 +58,7 @@ def test_without_explicit_model_control_the_patch_that_adds_it_is_shown(args: li
     ],
 )
 def test_what_is_missing_blocks_and_is_named(what: str, changes: dict[str, Any], says: str) -> None:
-    wrong = [each for each in preflight(a_pooled_target(), facts(**changes)) if each.blocks]
+    wrong = [each for each in preflight(a_pooled_target(), facts(**changes)) if each.answer is Answer.NO]
     assert [each.what for each in wrong] == [what]
     assert says in wrong[0].detail
 
@@ -65,7 +68,7 @@ def test_several_containers_need_a_name() -> None:
     stable["spec"]["template"]["spec"]["containers"].append({"name": "sidecar"})
     assert "triton, sidecar" in found("container", workload=stable)[0]
     named = a_pooled_target(workload=a_workload(container="triton"))
-    assert not [each for each in preflight(named, facts(workload=stable)) if each.blocks]
+    assert not [each for each in preflight(named, facts(workload=stable)) if each.answer is Answer.NO]
 
 
 def test_an_autoscaler_and_a_disruption_budget_are_told_of() -> None:

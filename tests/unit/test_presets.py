@@ -264,6 +264,23 @@ def test_a_device_nobody_tells_of_or_tells_twice_is_unreadable() -> None:
         devices.dcgm_memory(alone, "p", [])
 
 
+@pytest.mark.parametrize(
+    ("lines", "busy"),
+    [
+        ({"DCGM_FI_DEV_GPU_UTIL": "80"}, 0.8),
+        ({"DCGM_FI_DEV_GPU_UTIL": "80", "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "0.73"}, 0.73),
+        ({"DCGM_FI_DEV_GPU_UTIL": "80", "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "NaN"}, 0.8),
+        ({"DCGM_FI_DEV_GPU_UTIL": "101"}, None),
+        ({}, None),
+    ],
+)
+def test_dcgms_utilisation_is_the_engines_else_the_older_gauge(
+    lines: dict[str, str], busy: float | None
+) -> None:
+    page = "".join(f'{name}{{UUID="GPU-y"}} {value}\n' for name, value in {"other": "1", **lines}.items())
+    assert devices.dcgm_utilisation(Page(page, devices.DCGM_WANTED), "", ["GPU-y"]) == busy
+
+
 def test_the_exporters_own_pod_is_not_taken_for_the_replicas() -> None:
     lines = (
         'DCGM_FI_DEV_FB_USED{UUID="GPU-y",pod="dcgm-exporter-1",exported_pod="canary"} 5\n'

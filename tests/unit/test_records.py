@@ -146,13 +146,14 @@ def test_what_records_did_not_have_at_first_is_left_out_where_it_says_nothing() 
     assert [from_record(Step, to_record(each)) for each in (step, bare)] == [step, bare]
 
 
-def test_a_plan_keeps_batches_unless_its_record_is_older_than_that() -> None:
+@pytest.mark.parametrize("name", ["keeps_batches", "tells_needs"])
+def test_a_plan_does_what_came_later_unless_its_record_is_older_than_that(name: str) -> None:
     plan = a_plan()
-    older = {name: value for name, value in to_record(plan).items() if name != "keeps_batches"}
+    older = {field: value for field, value in to_record(plan).items() if field != name}
     read: StudyPlan = from_record(StudyPlan, older)
 
     assert from_record(StudyPlan, to_record(plan)) == plan
-    assert read == replace(plan, keeps_batches=False)
+    assert read == replace(plan, **{name: False})  # type: ignore[arg-type]
     assert to_record(read) == older
 
 

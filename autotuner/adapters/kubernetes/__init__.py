@@ -5,6 +5,7 @@ from autotuner.adapters.kubernetes.client import Cluster
 from autotuner.adapters.kubernetes.production import LocatedServing, Production
 from autotuner.adapters.kubernetes.reaper import reap
 from autotuner.adapters.kubernetes.route import KubernetesRoute
+from autotuner.adapters.kubernetes.sighting import ready_pods, route_seen
 from autotuner.adapters.kubernetes.survey import survey
 from autotuner.adapters.kubernetes.whereabouts import LocatedMetrics, Whereabouts
 
@@ -16,6 +17,8 @@ __all__ = [
     "LocatedServing",
     "Production",
     "Whereabouts",
+    "ready_pods",
     "reap",
+    "route_seen",
     "survey",
 ]

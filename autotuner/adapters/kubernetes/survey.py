@@ -6,26 +6,28 @@ from collections.abc import Sequence
 
 from autotuner.adapters.kubernetes.client import Cluster
 from autotuner.adapters.kubernetes.whereabouts import stable_pods, workload_of
-from autotuner.domain.permissions import Need, needs_of
-from autotuner.domain.preflight import Facts, Finding, preflight
+from autotuner.domain.needs import Answer, Need
+from autotuner.domain.permissions import Need as Permission
+from autotuner.domain.permissions import needs_of
+from autotuner.domain.preflight import Facts, preflight
 from autotuner.domain.target import Target
 from autotuner.errors import Refused
 
 
-def lacking(cluster: Cluster, namespace: str, needs: Sequence[Need]) -> dict[Need, str]:
+def lacking(cluster: Cluster, namespace: str, needs: Sequence[Permission]) -> dict[Permission, str]:
     """Return the needs that are not permitted, each with the words of a refusal. Raises Unavailable."""
     found = {need: cluster.lacks(need.verb, need.kind, namespace) for need in needs}
     return {need: why for need, why in found.items() if why}
 
 
-def require(cluster: Cluster, namespace: str, needs: Sequence[Need]) -> None:
+def require(cluster: Cluster, namespace: str, needs: Sequence[Permission]) -> None:
     """Raise Refused naming every need that is not permitted and what it is for; raises Unavailable too."""
     lacks = [f"{why}, needed to {need.purpose}" for need, why in lacking(cluster, namespace, needs).items()]
     if lacks:
         raise Refused(f"{'; '.join(lacks)}; grant it to the service account")
 
 
-def survey(cluster: Cluster, target: Target) -> tuple[Finding, ...]:
+def survey(cluster: Cluster, target: Target) -> tuple[Need, ...]:
     """Return what a study of the target would find; what is not permitted alone, when something is not.
 
     Raises NotFound without the workload, Refused, Unavailable.
@@ -35,7 +37,7 @@ def survey(cluster: Cluster, target: Target) -> tuple[Finding, ...]:
     lacks = lacking(cluster, space, needs_of(workload))
     if lacks:
         return tuple(
-            Finding("permission", f"{why}, needed to {need.purpose}", blocks=True)
+            Need("permission", Answer.NO, f"{why}, needed to {need.purpose}")
             for need, why in lacks.items()
         )
     owner = cluster.get(workload.kind, space, workload.name)

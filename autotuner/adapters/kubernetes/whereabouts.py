@@ -111,7 +111,7 @@ class Whereabouts:
             faults |= {replica.name: why for replica in missing}
         there = wanted[: len(wanted) - len(missing)]
         found |= {replica.name: pod for replica, pod in zip(there, pods, strict=False)}
-        return (*(_at(replica, found[replica.name], workload) for replica in there), *missing)
+        return (*(at_pod(replica, found[replica.name], workload) for replica in there), *missing)
 
     def _canary(self, faults: dict[str, str], found: dict[str, Manifest]) -> Replica:
         workload, replica = workload_of(self._target), self._target.canary
@@ -120,7 +120,7 @@ class Whereabouts:
         newest = max(pods, key=_age, default=None)
         if newest is not None and is_ready(newest):
             found[replica.name] = newest
-            return _at(replica, newest, workload)
+            return at_pod(replica, newest, workload)
         faults[replica.name] = waits_for(newest, self._events(workload, newest))
         return replica
 
@@ -132,7 +132,8 @@ class Whereabouts:
         return sorted(about, key=lambda event: event["metadata"]["creationTimestamp"])
 
 
-def _at(replica: Replica, pod: Manifest, workload: Workload) -> Replica:
+def at_pod(replica: Replica, pod: Manifest, workload: Workload) -> Replica:
+    """Return a replica with the addresses of a pod."""
     host = pod["status"]["podIP"]
     host = f"[{host}]" if ":" in host else host
     return replace(

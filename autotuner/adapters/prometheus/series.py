@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from autotuner.adapters.prometheus.promql import selector
@@ -19,16 +20,33 @@ TRITON_OWN_LABELS = frozenset(
 )
 
 
-class TargetSeries:
-    """The series of one target: at the gateway by backend, of the servers by replica."""
+@dataclass(frozen=True)
+class Measured:
+    """What is counted. backends: what the gateway's statistics call each backend; empty where no gateway is read."""
 
-    def __init__(self, target: Target, plan: Instrumentation, preset: Preset) -> None:
+    model: str
+    servers: tuple[Replica, ...]
+    backends: Mapping[str, str]
+
+    @classmethod
+    def of(cls, target: Target) -> Measured:
+        """Everything of a target."""
+        backends = target.backends(replica.name for replica in target.replicas)
+        return cls(target.model, target.replicas, {b: target.gateway.cluster(b) for b in backends})
+
+
+class TargetSeries:
+    """The series of one target: at the gateway by backend, of the servers by replica. more: names of theirs beside."""
+
+    def __init__(
+        self, measured: Measured, plan: Instrumentation, preset: Preset, more: Collection[str] = ()
+    ) -> None:
         self._plan = plan
         self._preset = preset
+        self._more = frozenset(more)
         gateway = plan.gateway or tuple(preset.replica.items())
-        backends = target.backends(replica.name for replica in target.replicas)
-        self.gateway = {b: _filled(gateway, {"{name}": target.gateway.cluster(b)}) for b in backends}
-        self.servers = {r.name: _filled(plan.server or SERVER_LABELS, _places(r)) for r in target.replicas}
+        self.gateway = {b: _filled(gateway, {"{name}": name}) for b, name in measured.backends.items()}
+        self.servers = {r.name: _filled(plan.server or SERVER_LABELS, _places(r)) for r in measured.servers}
 
     @property
     def doors(self) -> tuple[str, ...]:
@@ -38,7 +56,8 @@ class TargetSeries:
     @property
     def server_names(self) -> frozenset[str]:
         """Names of the samples wanted of a server."""
-        return triton.WANTED | (devices.CPU_WANTED if self._plan.device == devices.CPU else frozenset())
+        of_the_machine = devices.CPU_WANTED if self._plan.device == devices.CPU else frozenset[str]()
+        return triton.WANTED | self._more | of_the_machine
 
     def gateway_selector(self, names: Collection[str]) -> str:
         """Return the selector of samples at the gateway, of all replicas."""

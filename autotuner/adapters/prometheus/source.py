@@ -7,72 +7,80 @@ or not there yet is absent, and `faults` says why (guards rule 1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from autotuner.adapters.prometheus.client import PrometheusClient, Secrets
 from autotuner.adapters.prometheus.promql import samples_of
 from autotuner.adapters.prometheus.scrapes import MISSED, Source, newest_of, series_in
-from autotuner.adapters.prometheus.series import TargetSeries
+from autotuner.adapters.prometheus.series import Measured, TargetSeries
 from autotuner.adapters.prometheus.watch import SERVERS, Seen, Watch, note
+from autotuner.domain.findings.reading import Device
 from autotuner.domain.measurement import GatewayCounters, Sample, ServerCounters
+from autotuner.domain.sources import Instrumentation
 from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput
 from autotuner.instruments import devices, envoy, triton
 from autotuner.instruments.presets import preset_of
 from autotuner.instruments.readings import Readings, Unreadable
+from autotuner.instruments.work import WANTED, Scraped
 from autotuner.ports import Clock
 
 Statistics = Callable[[], tuple[Mapping[str, triton.Statistics], Mapping[str, str]]]
 """Returns statistics by replica, and why those of the others could not be read."""
 
 
-class PrometheusMetrics:
-    """`MetricsSource` of one target, through its metrics server. Not shared between threads."""
+@dataclass(frozen=True)
+class Looked:
+    """What one look came to: counters that belong together, and the scrapes they are from, by replica."""
 
-    def __init__(self, target: Target, secrets: Secrets, statistics: Statistics, clock: Clock) -> None:
-        if target.metrics is None:
-            raise InvalidInput("metrics", None, "a section with prometheus")
-        self._target = target
-        self._plan = target.metrics
-        preset = preset_of(self._plan)
+    sample: Sample
+    pages: Mapping[str, Scraped]
+
+
+class PrometheusSource:
+    """Scrapes of one deployment that belong together, look by look. Not shared between threads."""
+
+    def __init__(
+        self,
+        measured: Measured,
+        plan: Instrumentation,
+        secrets: Secrets,
+        clock: Clock,
+        more: Collection[str] = (),
+    ) -> None:
+        self._model = measured.model
+        self._plan = plan
+        preset = preset_of(plan)
         self._reading = preset.reading
-        self._series = TargetSeries(target, self._plan, preset)
-        self._client = PrometheusClient(self._plan.prometheus, secrets, clock)
-        self._statistics = statistics
+        self._series = TargetSeries(measured, plan, preset, more)
+        self._client = PrometheusClient(plan.prometheus, secrets, clock)
         self._clock = clock
-        self.watch = Watch(self._plan, self._series, self._reading, self._client, clock)
-        self._kept: tuple[tuple[object, ...], Sample] | None = None
+        self.watch = Watch(plan, self._series, self._reading, self._client, clock)
+        self._kept: tuple[tuple[object, ...], Looked] | None = None
         self.backlogs: dict[str, triton.Backlog] = {}
         """What each server said at the newest sample of requests that it has not answered well."""
 
-    def sample(self) -> Sample:
-        """Return the newest counters that belong together. What there is not is absent and explained; never raises."""
-        with ThreadPoolExecutor(1, thread_name_prefix="statistics") as pool:
-            reading = pool.submit(self._statistics)
-            seen = self.watch.look()
-            told, unread = reading.result()
-        return self._sampled(seen, told, unread)
-
-    def _sampled(
-        self, seen: Seen, told: Mapping[str, triton.Statistics], unread: Mapping[str, str]
-    ) -> Sample:
+    def look(self, seen: Seen, told: Mapping[str, triton.Statistics], unread: Mapping[str, str]) -> Looked:
+        """Return what is there and why the rest is not; never raises."""
         faults = dict(seen.faults)
         at, times = self._together(seen)
         moment: tuple[object, ...] = (at, tuple(sorted(times.items())), tuple(sorted(faults)))
         if self._kept is not None and self._kept[0] == moment:
-            return replace(self._kept[1], faults=faults)
+            kept = self._kept[1]
+            return replace(kept, sample=replace(kept.sample, faults=faults))
         edges, counters = self._counters(seen, at, faults)
-        memory = self._device_memory(seen, times, faults)
-        servers = {}
+        devices_told = self._devices(seen, times, faults)
+        servers, pages = {}, {}
         for name, when in times.items():
+            page = seen.servers[name].scrape(when)
+            pages[name] = Scraped(self._our_time(when), page, devices_told.get(name))
             try:
-                page = seen.servers[name].scrape(when)
-                self.backlogs[name] = triton.read_backlog(page, self._target.model)
-                counted = triton.read_server(page, self._target.model, told.get(name, triton.UNTOLD))
-                servers[name] = self._with_memory(counted, page, memory.get(name))
+                self.backlogs[name] = triton.read_backlog(page, self._model)
+                counted = triton.read_server(page, self._model, told.get(name, triton.UNTOLD))
+                servers[name] = self._with_memory(counted, pages[name])
                 servers[name] = replace(
                     servers[name], counted_by=self.watch.continuity.who([seen.servers[name]])
                 )
@@ -81,10 +89,10 @@ class PrometheusMetrics:
         for name, why in unread.items():
             note(faults, name, why)
         dated = self._our_time(at) if at is not None else self._clock.now()
-        sample = Sample(at=dated, edges_seconds=edges, gateway=counters, servers=servers, faults=faults)
+        look = Looked(Sample(dated, edges, counters, servers, faults), pages)
         if at is not None:
-            self._kept = (moment, sample)
-        return sample
+            self._kept = (moment, look)
+        return look
 
     def _together(self, seen: Seen) -> tuple[float | None, dict[str, float]]:
         """The gateway's scrape, and for each server its first scrape at or after that; None without a gateway.
@@ -137,26 +145,32 @@ class PrometheusMetrics:
         return edges, counters
 
     def _steadied(self, name: str, now: GatewayCounters) -> GatewayCounters:
-        return envoy.steadied(self._kept[1].gateway.get(name) if self._kept is not None else None, now)
+        return envoy.steadied(self._kept[1].sample.gateway.get(name) if self._kept is not None else None, now)
 
-    def _with_memory(
-        self, counted: ServerCounters, page: Readings, memory: tuple[float, float] | None
-    ) -> ServerCounters:
-        used: float | None
-        total: float | None
+    def _with_memory(self, counted: ServerCounters, scraped: Scraped) -> ServerCounters:
         if self._plan.device == devices.TRITON:
             return counted
-        if self._plan.device == devices.CPU:
-            used, total = devices.cpu_memory(page)
-        else:
-            used, total = memory if memory is not None else (None, None)
-        return replace(counted, memory_used_bytes=used, memory_total_bytes=total)
+        told = scraped.device or Device()
+        return replace(
+            counted, memory_used_bytes=told.memory_used_bytes, memory_total_bytes=told.memory_total_bytes
+        )
 
-    def _device_memory(
-        self, seen: Seen, times: Mapping[str, float], faults: dict[str, str]
-    ) -> dict[str, tuple[float, float]]:
-        """Memory by replica from DCGM, where that is asked for."""
-        if self._plan.device != devices.DCGM or not times:
+    def _devices(self, seen: Seen, times: Mapping[str, float], faults: dict[str, str]) -> dict[str, Device]:
+        """Devices by replica, where somebody else than its Triton is asked for them."""
+        if self._plan.device == devices.DCGM:
+            return self._by_dcgm(seen, times, faults)
+        if self._plan.device == devices.TRITON:
+            return {}
+        found = dict.fromkeys(times, Device())
+        if self._plan.device == devices.CPU:
+            for name, at in times.items():
+                used, total = devices.cpu_memory(seen.servers[name].scrape(at))
+                found[name] = Device(memory_used_bytes=used, memory_total_bytes=total)
+        return found
+
+    def _by_dcgm(self, seen: Seen, times: Mapping[str, float], faults: dict[str, str]) -> dict[str, Device]:
+        """Memory and utilisation by replica from DCGM's exporters; a replica of which nothing is told is left out."""
+        if not times:
             return {}
         uuids = {name: devices.uuids_of(seen.servers[name].scrape(at)) for name, at in times.items()}
         found = {}
@@ -169,7 +183,9 @@ class PrometheusMetrics:
         for name in times:
             try:
                 pod = self._series.servers[name].get("pod", "")
-                found[name] = devices.dcgm_memory(exported, pod, uuids[name])
+                used, total = devices.dcgm_memory(exported, pod, uuids[name])
+                busy = devices.dcgm_utilisation(exported, pod, uuids[name])
+                found[name] = Device(busy, None, used, total)
             except Unreadable as reason:
                 note(faults, name, self.watch.told(f"the device memory of {name}: {reason}"))
         return found
@@ -187,6 +203,46 @@ class PrometheusMetrics:
 
     def _our_time(self, theirs: float) -> datetime:
         return datetime.fromtimestamp(theirs - self.watch.server_clock.ahead_seconds, UTC)
+
+
+class PrometheusMetrics:
+    """`MetricsSource` of one target, through its metrics server. Not shared between threads."""
+
+    def __init__(self, target: Target, secrets: Secrets, statistics: Statistics, clock: Clock) -> None:
+        if target.metrics is None:
+            raise InvalidInput("metrics", None, "a section with prometheus")
+        self._source = PrometheusSource(Measured.of(target), target.metrics, secrets, clock)
+        self._statistics = statistics
+
+    @property
+    def watch(self) -> Watch:
+        """What is known of who is scraped, and how often."""
+        return self._source.watch
+
+    @property
+    def backlogs(self) -> dict[str, triton.Backlog]:
+        """What each server said at the newest sample of requests that it has not answered well."""
+        return self._source.backlogs
+
+    def sample(self) -> Sample:
+        """Return the newest counters that belong together. What there is not is absent and explained; never raises."""
+        with ThreadPoolExecutor(1, thread_name_prefix="statistics") as pool:
+            reading = pool.submit(self._statistics)
+            seen = self.watch.look()
+            told, unread = reading.result()
+        return self._source.look(seen, told, unread).sample
+
+
+class PrometheusPages:
+    """Counters of the gateway and whole pages of the servers, for a diagnosis. Not shared between threads."""
+
+    def __init__(self, measured: Measured, plan: Instrumentation, secrets: Secrets, clock: Clock) -> None:
+        self._source = PrometheusSource(measured, plan, secrets, clock, WANTED)
+
+    def looked(self) -> tuple[Sample, Mapping[str, Scraped]]:
+        """Return the gateway's newest counters and each server's page of that moment; never raises."""
+        look = self._source.look(self._source.watch.look(), {}, {})
+        return look.sample, look.pages
 
 
 def _first_from(source: Source, at: float) -> float | None:

@@ -17,7 +17,7 @@ from autotuner.adapters.prometheus.promql import SERVER_TIME, samples_of
 from autotuner.adapters.prometheus.scrapes import MISSED, Source, scraped_in, second_of, series_in, sources_in
 from autotuner.adapters.prometheus.series import TRITON_OWN_LABELS, TargetSeries, belongs
 from autotuner.domain.sources import Instrumentation
-from autotuner.instruments import triton
+from autotuner.instruments import triton, work
 from autotuner.instruments.gateways import GatewayReading
 from autotuner.instruments.readings import Unreadable
 from autotuner.ports import Clock
@@ -31,6 +31,7 @@ STALE_SCRAPES = 2.5
 SLACK_SECONDS = 2.0
 """Time that a scrape may take to reach the server's storage."""
 TOLD_SKEW_SECONDS = 1.0
+SERVER_GAUGES = triton.GAUGES | work.GAUGES
 
 
 @dataclass(frozen=True)
@@ -73,28 +74,24 @@ class Watch:
             if fault := self._learn(deadline):
                 return Seen(0.0, (), {}, dict.fromkeys(self._series.doors, self.told(fault)))
         span = self.span_seconds()
-        answers = self._client.ask(
-            {
-                GATEWAY: samples_of(self._series.gateway_selector(self._reading.wanted), span),
-                SERVERS: samples_of(self._series.server_selector(self._series.server_names), span),
-                CLOCK: SERVER_TIME,
-            },
-            deadline,
-        )
-        return self._seen(answers)
+        queries = {SERVERS: samples_of(self._series.server_selector(self._series.server_names), span)}
+        if self._series.gateway:
+            queries[GATEWAY] = samples_of(self._series.gateway_selector(self._reading.wanted), span)
+        return self._seen(self._client.ask({**queries, CLOCK: SERVER_TIME}, deadline))
 
     # -- how often, how far, what time ------------------------------------------------------------------------
 
     def _learn(self, deadline: timedelta) -> str:
         """Learn how often gateway and servers are scraped; returns why that is not known yet."""
-        answers = self._client.ask(
-            {
-                GATEWAY: samples_of(self._series.gateway_selector(self._pulses), LEARNING_SECONDS),
-                SERVERS: samples_of(self._series.server_selector([triton.PULSE]), LEARNING_SECONDS),
-            },
-            deadline,
-        )
-        for door, own in ((GATEWAY, self._series.own_labels()), (SERVERS, TRITON_OWN_LABELS)):
+        queries = {SERVERS: self._series.server_selector([triton.PULSE])}
+        if self._series.gateway:
+            queries[GATEWAY] = self._series.gateway_selector(self._pulses)
+        asked = {door: samples_of(selected, LEARNING_SECONDS) for door, selected in queries.items()}
+        answers = self._client.ask(asked, deadline)
+        owned = {GATEWAY: self._series.own_labels(), SERVERS: TRITON_OWN_LABELS}
+        for door, own in owned.items():
+            if door not in answers:
+                continue
             try:
                 series = series_in(answers[door].read(), self._reading.native, pulse_only=True)
                 self._keep_interval(door, scraped_in(series, own))
@@ -151,7 +148,8 @@ class Watch:
             return Seen(0.0, (), {}, dict.fromkeys(self._series.doors, self.told(str(reason))))
         gateway: tuple[Source, ...] = ()
         try:
-            gateway = self._gateways(answers[GATEWAY], now, faults)
+            if GATEWAY in answers:
+                gateway = self._gateways(answers[GATEWAY], now, faults)
         except Unreadable as reason:
             for name in self._series.doors:
                 note(faults, name, self.told(f"the gateway: {reason}"))
@@ -203,7 +201,7 @@ class Watch:
                 found.pop(name, None)
                 note(faults, name, self.told(f"the server {name}: {reason}"))
         for name, source in found.items():
-            self._follow(source, triton.GAUGES, name, faults)
+            self._follow(source, SERVER_GAUGES, name, faults)
         return found
 
     def _only(self, sources: list[Source], wanted: Mapping[str, str]) -> Source:

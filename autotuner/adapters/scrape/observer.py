@@ -10,19 +10,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
-from autotuner.adapters.scrape import work as counted_work
 from autotuner.adapters.scrape.reading import PLAIN, Access, Answer, read_all
 from autotuner.domain.configuration import misshapen_field
-from autotuner.domain.findings.reading import Facts, Look, ReplicaLook, Unread, Work
-from autotuner.domain.measurement import GatewayCounters
+from autotuner.domain.findings.reading import Facts, Look, ReplicaLook, RouteSeen, Unread, Work
+from autotuner.domain.measurement import GatewayCounters, Sample
 from autotuner.errors import AutotunerError, InvalidInput, NotFound, Refused, Unavailable
 from autotuner.instruments import envoy
+from autotuner.instruments import work as counted_work
 from autotuner.instruments.exposition import Page
-from autotuner.instruments.readings import Unreadable
-from autotuner.ports import Clock, MetricsSource, ServerApi
+from autotuner.instruments.readings import Readings, Unreadable
+from autotuner.instruments.work import Scraped
+from autotuner.ports import Clock, ServerApi
 
 DEADLINE = timedelta(seconds=5)
 METRICS_EVERY = 4
@@ -49,25 +50,50 @@ class Gateway:
     clusters: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Counted:
-    """A metrics server that counts for the gateway instead, and what it calls the servers there."""
+class MetricsServer(Protocol):
+    """Whoever has scraped gateway and servers already."""
 
-    source: MetricsSource
+    def looked(self) -> tuple[Sample, Mapping[str, Scraped]]:
+        """Return the gateway's newest counters and each server's page of that moment; never raises."""
+
+
+@dataclass
+class Counted:
+    """A metrics server that counts for the gateway and in place of the servers' own pages.
+
+    backends: what it calls the servers at the gateway; none where nobody told.
+    """
+
+    source: MetricsServer
     backends: tuple[str, ...]
+    _sample: Sample | None = None
+    _scraped: Mapping[str, Scraped] = field(default_factory=dict)
+
+    def look(self) -> None:
+        """Ask it once; what follows tells of this moment."""
+        self._sample, self._scraped = self.source.looked()
 
     def counters(self) -> tuple[tuple[float, ...], dict[str, GatewayCounters]]:
-        """Return the newest counters of the backends; none where one of them is not there."""
-        sample = self.source.sample()
+        """Return the counters of the backends; none where one of them is not there."""
+        assert self._sample is not None, "it was looked at before"
+        sample = self._sample
         found = {name: sample.gateway[name] for name in self.backends if name in sample.gateway}
-        return (sample.edges_seconds, found) if len(found) == len(self.backends) else ((), {})
+        return (sample.edges_seconds, found) if found and len(found) == len(self.backends) else ((), {})
+
+    def page(self, name: str) -> Scraped | str:
+        """Return a server's page, or why there is none."""
+        assert self._sample is not None, "it was looked at before"
+        return self._scraped.get(name) or self._sample.faults.get(name, "the metrics server does not have it")
 
     def unread(self) -> tuple[Unread, ...]:
-        """Return why there are no counters, if there are none."""
+        """Return why there are no counters of the gateway, if there are none."""
+        assert self._sample is not None, "it was looked at before"
         if self.counters()[1]:
             return ()
-        faults = self.source.sample().faults
+        faults = self._sample.faults
         why = next((faults[name] for name in self.backends if name in faults), "nothing is counted for it")
+        if not self.backends:
+            why = "its name for the servers was not told with --gateway-cluster"
         return (Unread("the gateway's histogram", why, "what clients see, and the time before Triton"),)
 
 
@@ -81,6 +107,7 @@ class Observer:
     gateway: Gateway | None = None
     access: Access = PLAIN
     counted: Counted | None = None
+    route: RouteSeen | None = None
     _members: tuple[str, ...] = ()
     _clusters: tuple[str, ...] = ()
     _without_statistics: set[str] = field(default_factory=set)
@@ -94,17 +121,22 @@ class Observer:
         versions = {one.name: version for one in self.servers if (version := self._version(one, unread))}
         self.model = self.model or self._busiest(unread)
         configs = self._configs(unread)
+        if self.counted is not None:
+            self.counted.look()
         metrics = self._metrics_pages()
         loaded = self._check_counts(metrics, unread)
-        pages = [page for page in metrics.values() if isinstance(page, Page)]
+        pages = [one.page for one in metrics.values() if isinstance(one, Scraped)]
+        route = self._gateway_facts(unread)
+        unread.extend(route.unread)
         return Facts(
             model=self.model,
             configs=configs,
             versions=versions,
             model_versions=loaded,
             models=max((counted_work.models_in(page) for page in pages), default=None),
-            weighted_route=self._gateway_facts(unread),
+            weighted_route=route.weighted,
             unread=tuple(unread),
+            route=route.detail,
         )
 
     def _version(self, one: Watched, unread: list[Unread]) -> str:
@@ -146,7 +178,7 @@ class Observer:
         return {self.model: config}
 
     def _check_counts(
-        self, metrics: Mapping[str, Page | str], unread: list[Unread]
+        self, metrics: Mapping[str, Scraped | str], unread: list[Unread]
     ) -> dict[str, tuple[str, ...]]:
         """See what each server counts, from its statistics or else from its metrics. Raises when it is neither.
 
@@ -157,13 +189,14 @@ class Observer:
             page = metrics[one.name]
             if isinstance(page, str):
                 lost = "no quantiles from Triton, no device utilisation and no memory"
-                unread.append(Unread(f"metrics of {one.name} ({one.metrics_url})", page, lost))
+                where = "" if self.counted is not None else f" ({one.metrics_url})"
+                unread.append(Unread(f"metrics of {one.name}{where}", page, lost))
             try:
                 told = one.api.statistics(self.model)
                 _parsed(told, one.name)
                 loaded[one.name] = counted_work.versions_in(told, self.model)
             except (Refused, Unavailable) as error:
-                if isinstance(page, str) or counted_work.work_of_metrics(page, self.model) is None:
+                if isinstance(page, str) or counted_work.work_of_metrics(page.page, self.model) is None:
                     raise
                 self._without_statistics.add(one.name)
                 lost = "no times by batch size: no histogram of batches, and nothing can be predicted"
@@ -183,7 +216,9 @@ class Observer:
         return self._looked(True)
 
     def _looked(self, full: bool) -> Look:
-        pages: Mapping[str, Page | str] = self._metrics_pages() if full else {}
+        if full and self.counted is not None:
+            self.counted.look()
+        pages: Mapping[str, Scraped | str] = self._metrics_pages() if full else {}
         at = self.clock.now()
         replicas: dict[str, ReplicaLook] = {}
         troubles = []
@@ -197,38 +232,48 @@ class Observer:
         edges, counters = self._gateway_counters() if full else ((), {})
         return Look(at, replicas, counters, edges)
 
-    def _replica(self, one: Watched, page: Page | str) -> ReplicaLook:
+    def _replica(self, one: Watched, scraped: Scraped | str) -> ReplicaLook:
         work: dict[str, Work] = {}
         if one.name not in self._without_statistics:
             for name in (self.model, *self._members):
                 work |= _parsed(one.api.statistics(name), one.name)
-        if not isinstance(page, Page):
+        if not isinstance(scraped, Scraped):
             return ReplicaLook(work=work)
-        if one.name in self._without_statistics and (
-            counted := counted_work.work_of_metrics(page, self.model)
-        ):
+        page = scraped.page
+        by_page = one.name in self._without_statistics
+        if by_page and (counted := counted_work.work_of_metrics(page, self.model)):
             work = {self.model: counted}
         return ReplicaLook(
             work=work,
             metrics=True,
-            device=counted_work.device_of(page, self.model),
+            device=scraped.device or counted_work.device_of(page, self.model),
             pending=counted_work.pending_of(page, self.model),
             quantiles=counted_work.quantiles_of(page, self.model),
+            page_at=scraped.at if self.counted is not None else None,
+            work_of_page=by_page,
         )
 
-    def _metrics_pages(self) -> dict[str, Page | str]:
+    def _metrics_pages(self) -> dict[str, Scraped | str]:
         """Each server's metrics, or why there are none."""
+        if self.counted is not None:
+            found = {one.name: self.counted.page(one.name) for one in self.servers}
+            return {name: _believed(page, self.model) for name, page in found.items()}
         answers = read_all([one.metrics_url for one in self.servers], DEADLINE, self.access)
-        return {one.name: _page(answers[one.metrics_url], self.model) for one in self.servers}
+        at = self.clock.now()
+        read = {one.name: _page(answers[one.metrics_url]) for one in self.servers}
+        return {
+            name: _believed(page if isinstance(page, str) else Scraped(at, page), self.model)
+            for name, page in read.items()
+        }
 
     # ---- the gateway
 
-    def _gateway_facts(self, unread: list[Unread]) -> bool | None:
+    def _gateway_facts(self, unread: list[Unread]) -> RouteSeen:
         """Whether weights could be set. Raises Unavailable when the gateway that was named cannot be read."""
         if self.counted is not None:
             unread.extend(self.counted.unread())
         if self.gateway is None:
-            return None
+            return self.route or RouteSeen(None, "")
         page = self._gateway_page()
         known = sorted(
             {labels.get("envoy_cluster_name", "") for labels, _ in page.samples(envoy.CLUSTER + envoy.BUCKET)}
@@ -238,7 +283,7 @@ class Observer:
             allowed = f"clusters with a latency histogram: {', '.join(known) or 'there are none yet'}"
             raise InvalidInput("--gateway-cluster", ", ".join(missing), allowed)
         self._clusters = wanted
-        return self._weighted_route(unread)
+        return self.route or RouteSeen(self._weighted_route(unread), "")
 
     def _weighted_route(self, unread: list[Unread]) -> bool | None:
         assert self.gateway is not None
@@ -276,15 +321,24 @@ class Observer:
             ) from error
 
 
-def _page(answer: Answer, model: str) -> Page | str:
+def _page(answer: Answer) -> Readings | str:
     try:
-        page = Page(answer.read(), counted_work.WANTED)
-        counted_work.device_of(page, model)
-        if model:
-            counted_work.work_of_metrics(page, model)
+        return Page(answer.read(), counted_work.WANTED)
     except Unreadable as reason:
         return str(reason)
-    return page
+
+
+def _believed(scraped: Scraped | str, model: str) -> Scraped | str:
+    """The page, or why it cannot be believed."""
+    if isinstance(scraped, str):
+        return scraped
+    try:
+        counted_work.device_of(scraped.page, model)
+        if model:
+            counted_work.work_of_metrics(scraped.page, model)
+    except Unreadable as reason:
+        return str(reason)
+    return scraped
 
 
 def _parsed(told: Mapping[str, Any], name: str) -> dict[str, Work]:

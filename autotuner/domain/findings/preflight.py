@@ -5,13 +5,10 @@ A study asks this before its search, a diagnosis before anybody thinks of a stud
 
 from __future__ import annotations
 
-import math
-
 from autotuner.domain.findings.rules.load import too_slow
-from autotuner.domain.judgement import SCREENING, Levels, Verdict
-from autotuner.domain.slo import ALLOWED_BAD_SHARE
+from autotuner.domain.judgement import SCREENING, Verdict
+from autotuner.domain.needs import fewest_requests
 from autotuner.domain.study import Study, Trial, TrialKind
-from autotuner.stats.eprocess import log_e_below
 
 
 def hopeless(study: Study, baseline: Trial) -> str:
@@ -57,25 +54,12 @@ def unlike_production(study: Study, baseline: Trial) -> str:
     )
 
 
-def requests_to_accept(levels: Levels, dispersion: float) -> int:
-    """Return how many requests, not one of them slow or failed, an ACCEPT takes at the least."""
-    needed, most = -math.log(levels.accept_alpha), 1
-    while float(log_e_below(0.0, most, ALLOWED_BAD_SHARE)) < needed:
-        most *= 2
-    least = most // 2
-    while most - least > 1:
-        middle = (least + most) // 2
-        enough = float(log_e_below(0.0, middle, ALLOWED_BAD_SHARE)) >= needed
-        least, most = (least, middle) if enough else (middle, most)
-    return math.ceil(most * dispersion)
-
-
 def time_for_a_verdict(study: Study, trial: Trial) -> str:
     """Return how long a level would have to last for a verdict at the traffic there was."""
     rate = sum(step.total_rate_per_second for step in trial.steps[-1:])
     if rate <= 0:
         return "there was no traffic"
-    requests = requests_to_accept(SCREENING, study.dispersion)
+    requests = fewest_requests(SCREENING, study.dispersion)
     minutes = requests / (rate / len(study.plan.target.replicas)) / 60
     return (
         f"at {rate:.3g} requests/s the canary's fair share needs about {minutes:.0f} minutes for one verdict "

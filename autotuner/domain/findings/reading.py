@@ -131,7 +131,8 @@ class ReplicaLook:
 
     work: by model, since its load. metrics: whether its metrics page could be read; device, pending and quantiles come
     from there. quantiles: by part of a request (`request`, `queue`, `compute_input`, `compute_infer`,
-    `compute_output`), over the sliding window that the server keeps.
+    `compute_output`), over the sliding window that the server keeps. page_at: when others read that page, None where
+    it was read for this look; work_of_page: whether the work is counted there too, and so of that moment.
     """
 
     work: Mapping[str, Work] = field(default_factory=dict)
@@ -139,6 +140,8 @@ class ReplicaLook:
     device: Device = Device()
     pending: float | None = None
     quantiles: Mapping[str, Quantiles] = field(default_factory=dict)
+    page_at: datetime | None = None
+    work_of_page: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,13 +168,22 @@ class Unread:
 
 
 @dataclass(frozen=True)
+class RouteSeen:
+    """What divides the traffic, as it was read. weighted: whether its weights can be set, None where not known."""
+
+    weighted: bool | None
+    detail: str
+    unread: tuple[Unread, ...] = ()
+
+
+@dataclass(frozen=True)
 class Facts:
     """What does not change while a diagnosis looks.
 
     model: the one that is looked at. configs: complete configurations by model, those of an ensemble's
     members too. versions: of Triton, by replica; model_versions: of the model, as loaded there.
     models: how many the server has in all, None where it does not say. weighted_route: whether the gateway has a route
-    whose weights can be changed, None where that is not known.
+    whose weights can be changed, None where that is not known; route: what is known of it, in words.
     """
 
     model: str
@@ -181,3 +193,4 @@ class Facts:
     weighted_route: bool | None = None
     unread: tuple[Unread, ...] = ()
     model_versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    route: str = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 from statistics import fmean
 
@@ -121,19 +122,41 @@ def gather(looks: Sequence[Look], model: str) -> Window:
     first, last = looks[0], looks[-1]
     names = tuple(name for name in last.replicas if name in first.replicas)
     return Window(
-        (last.at - first.at).total_seconds(),
+        _seconds(looks, names, model),
         {name: _replica(looks, name, model) for name in names},
         _gateway(looks),
         names,
     )
 
 
+def _seconds(looks: Sequence[Look], names: Sequence[str], model: str) -> float:
+    """Length of the window: between the looks, or between the scrapes where others counted, of the mean replica."""
+    spans = [
+        _between([_worked_at(look, name) for look in looks if _has(look, name, model)]) for name in names
+    ]
+    return fmean(spans) if any(spans) else (looks[-1].at - looks[0].at).total_seconds()
+
+
+def _has(look: Look, name: str, model: str) -> bool:
+    return name in look.replicas and model in look.replicas[name].work
+
+
+def _worked_at(look: Look, name: str) -> datetime:
+    one = look.replicas[name]
+    return one.page_at if one.work_of_page and one.page_at is not None else look.at
+
+
+def _between(instants: Sequence[datetime]) -> float:
+    return (instants[-1] - instants[0]).total_seconds() if instants else 0.0
+
+
 def _replica(looks: Sequence[Look], name: str, model: str) -> ReplicaWindow:
-    seen = [look.replicas[name] for look in looks if name in look.replicas]
+    present = [(look.at, look.replicas[name]) for look in looks if name in look.replicas]
+    seen = [one for _, one in present]
     work, counts, reloads = _summed([one.work.get(model) for one in seen])
     others = {other for one in seen for other in one.work} - {model}
     told = [one for one in seen if one.metrics]
-    seconds = (looks[-1].at - looks[0].at).total_seconds()
+    seconds = _between([one.page_at or at for at, one in present if one.metrics])
     busy = _busy([one.device for one in told], seconds)
     return ReplicaWindow(
         work=work,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from autotuner.domain.findings.assess import assess
-from autotuner.domain.findings.possible import Answer, StudyPossible, study_possible
+from autotuner.domain.findings.possible import StudyPossible, study_possible
+from autotuner.domain.needs import Answer
 from tests.diagnoses import a_config, a_gateway, a_replica, a_scene, some_work
 
 
@@ -33,7 +34,7 @@ def test_control_mode_is_never_claimed_because_no_server_tells_it() -> None:
     [
         ({}, "edge", Answer.UNKNOWN),
         ({"gateway": a_gateway(15.0)}, "edge", Answer.YES),
-        ({"gateway": a_gateway(15.0), "ceiling_ms": 80.0}, "edge", Answer.NO),
+        ({"gateway": a_gateway(15.0), "ceiling_ms": 80.0}, "edge", Answer.DOUBTFUL),
         ({"gateway": a_gateway(15.0), "ceiling_ms": 400.0}, "edge", Answer.NO),
         ({"weighted_route": False}, "route", Answer.NO),
         ({"config": a_config(dynamic_batching=None)}, "tuned", Answer.NO),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from autotuner.domain.findings.reading import Batch, Device, Quantiles, Work
@@ -29,6 +31,18 @@ WANTED = frozenset(
         *DEVICE_BUSY,
     )
 )
+
+GAUGES = frozenset((PENDING, UTILISATION, *(f"{INFERENCE}{name}_summary_us" for name in SUMMARIES)))
+"""Samples that may fall, beside those that a study reads."""
+
+
+@dataclass(frozen=True)
+class Scraped:
+    """One server's page as a metrics server scraped it at `at`; device: told by others, None for what the page says."""
+
+    at: datetime
+    page: Readings
+    device: Device | None = None
 
 
 def read_work(statistics: Mapping[str, Any]) -> dict[str, Work]:
