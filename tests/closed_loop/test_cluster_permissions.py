@@ -10,6 +10,7 @@ import pytest
 from autotuner.adapters.clock import ManualClock
 from autotuner.adapters.kubernetes import reap, survey
 from autotuner.adapters.kubernetes.kinds import kind_of
+from autotuner.domain.needs import Answer
 from autotuner.domain.permissions import NEEDS_OF_REAPER, Need, needs_of, needs_of_study
 from autotuner.domain.study import Outcome
 from autotuner.errors import Refused
@@ -39,7 +40,7 @@ def words(need: Need) -> str:
 
 def test_what_is_needed_is_enough_for_a_study_that_promotes_and_for_the_reaper() -> None:
     loop = a_loop_of_an_account_without(None)
-    assert [each for each in survey(loop.site_cluster(), loop.plan.target) if each.blocks] == []
+    assert [each for each in survey(loop.site_cluster(), loop.plan.target) if each.answer is Answer.NO] == []
     assert loop.run().outcome is Outcome.PROMOTED
     check_ending(loop)
     later = ManualClock(loop.clock.now() + timedelta(days=3))
@@ -50,7 +51,7 @@ def test_what_is_needed_is_enough_for_a_study_that_promotes_and_for_the_reaper()
 def test_without_one_permission_the_preflight_has_one_line_for_it(need: Need) -> None:
     loop = a_loop_of_an_account_without(need)
     found = survey(loop.site_cluster(), loop.plan.target)
-    assert [(each.what, each.blocks) for each in found] == [("permission", True)]
+    assert [(each.what, each.answer) for each in found] == [("permission", Answer.NO)]
     assert found[0].detail == f"{words(need)}, needed to {need.purpose}"
 
 

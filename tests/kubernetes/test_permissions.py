@@ -19,6 +19,7 @@ from autotuner.adapters.kubernetes import (
     survey,
 )
 from autotuner.adapters.kubernetes.kinds import kind_of
+from autotuner.domain.needs import Answer
 from autotuner.domain.permissions import NEEDS_OF_PREFLIGHT, NEEDS_OF_REAPER, Need, needs_of
 from autotuner.domain.target import Target
 from autotuner.domain.workload import RouteKind, RouteReference, Workload, WorkloadKind
@@ -146,7 +147,7 @@ def test_without_one_permission_one_thing_fails_and_names_it(rig: Rig, need: Nee
     try:
         cluster = rig.account.cluster()
         found = survey(cluster, target)
-        assert [(each.what, each.blocks) for each in found] == [("permission", True)]
+        assert [(each.what, each.answer) for each in found] == [("permission", Answer.NO)]
         assert found[0].detail == f"{words}, needed to {need.purpose}"
         _nothing_begins(cluster, target, need, words)
         assert rig.town.snapshot() == before

@@ -37,8 +37,7 @@ def survey(cluster: Cluster, target: Target) -> tuple[Need, ...]:
     lacks = lacking(cluster, space, needs_of(workload))
     if lacks:
         return tuple(
-            Need("permission", Answer.NO, f"{why}, needed to {need.purpose}")
-            for need, why in lacks.items()
+            Need("permission", Answer.NO, f"{why}, needed to {need.purpose}") for need, why in lacks.items()
         )
     owner = cluster.get(workload.kind, space, workload.name)
     facts = Facts(
