@@ -134,7 +134,7 @@ def _gate(application: Application, rules: RuleBook, sessions: Sessions) -> Gate
         rules=rules,
         identify=known,
         known=Known(clock),
-        callers=Limiter(settings.api_requests_per_minute, clock),
-        failures=Limiter(settings.api_failures_per_minute, clock),
+        callers=Limiter("requests of", settings.api_requests_per_minute, application.allowances, clock),
+        failures=Limiter("failures from", settings.api_failures_per_minute, application.allowances, clock),
         shown=functools.partial(web.shown_to, sessions),
     )

@@ -92,7 +92,7 @@ class Gate:
         try:
             return await run_in_threadpool(self.identify, credential)
         except Unauthenticated:
-            self.failures.take(address)
+            await self.failures.take(address)
             raise
 
 
@@ -120,7 +120,7 @@ class Guard:
         if identity is None:
             identity = await self._gate.identified(scope, credential)
             self._gate.known.keep(credential, identity)
-        self._gate.callers.take(identity.actor)
+        await self._gate.callers.take(identity.actor)
         assert rule.scope is not None
         identity.require(rule.scope)
         return identity

@@ -120,14 +120,14 @@ class Settings(BaseSettings):
     api_requests_per_minute: int = Field(
         600,
         ge=1,
-        description="Requests a minute that one actor may make of one process, in bursts of up to a tenth of them. "
+        description="Requests a minute that one actor may make of all processes together, in bursts of up to a tenth. "
         "More are answered with 429.",
     )
     api_failures_per_minute: int = Field(
         30,
         ge=1,
-        description="Requests a minute with an unknown token that one client address may make of one process. "
-        "More are answered with 429 without a look into the database.",
+        description="Requests a minute with an unknown token that one client address may make of all processes "
+        "together. More are answered with 429 without a look into the database.",
     )
     api_streams: int = Field(
         100, ge=1, description="Event streams of running studies that one process serves at the same time."

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from autotuner.adapters.clock import ManualClock
 from autotuner.adapters.memory_store import (
+    MemoryAllowances,
     MemoryCatalogue,
     MemoryLeadership,
     MemoryLeases,
@@ -144,6 +145,7 @@ class Terminal:
             registry=MemoryRegistry(self.store.memory),
             catalogue=MemoryCatalogue(self.store.memory),
             tokens=MemoryTokens(self.store.memory),
+            allowances=MemoryAllowances(self.store.memory, self.clock),
             issuer=None,
             leases=MemoryLeases(self.store, self.clock),
             nights=MemoryNights(self.store),

@@ -15,6 +15,7 @@ from api.app import create
 from autotuner.access import Wanted, issue_token
 from autotuner.adapters.postgres import (
     Engine,
+    PostgresAllowances,
     PostgresCatalogue,
     PostgresLeases,
     PostgresNights,
@@ -93,6 +94,7 @@ def over_postgres(engine: Engine) -> Callable[[Application], Application]:
             catalogue=PostgresCatalogue(engine),
             nights=PostgresNights(engine),
             tokens=PostgresTokens(engine),
+            allowances=PostgresAllowances(engine),
             leases=PostgresLeases(engine),
             received=PostgresSpans(engine),
         )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from autotuner.adapters.clock import SystemClock
 from autotuner.adapters.postgres import Engine
+from autotuner.adapters.postgres.allowances import PostgresAllowances
 from autotuner.adapters.postgres.catalogue import PostgresCatalogue
 from autotuner.adapters.postgres.engine import open_engine
 from autotuner.adapters.postgres.leadership import PostgresLeadership
@@ -46,6 +47,7 @@ from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput, NotFound, Refused, Unavailable
 from autotuner.nightly import NightWatch
 from autotuner.ports import (
+    Allowances,
     Canary,
     Clock,
     Issuer,
@@ -130,6 +132,7 @@ class Application:
     registry: Registry
     catalogue: Catalogue
     tokens: Tokens
+    allowances: Allowances
     issuer: Issuer | None
     leases: Leases
     nights: Nights
@@ -336,6 +339,7 @@ def application(settings: Settings) -> Application:
         registry=traced(PostgresRegistry(engine), "database"),
         catalogue=traced(PostgresCatalogue(engine), "database"),
         tokens=traced(PostgresTokens(engine), "database"),
+        allowances=traced(PostgresAllowances(engine), "database"),
         issuer=issuer,
         leases=traced(PostgresLeases(engine), "database"),
         nights=traced(PostgresNights(engine), "database"),

@@ -4,6 +4,7 @@ Adapters implement these; each has an in-memory twin that passes the same contra
 """
 
 from autotuner.ports.keeping import (
+    Allowances,
     Issuer,
     Leadership,
     Leases,
@@ -44,6 +45,7 @@ from autotuner.ports.target import (
 )
 
 __all__ = [
+    "Allowances",
     "AuditRecord",
     "Canary",
     "Clock",

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from autotuner.domain.access import Identity, Said, Token
+from autotuner.domain.allowance import Drawn, Rate
 from autotuner.domain.calendar import Freeze, Line, Night, Schedule, Standing
 from autotuner.domain.registration import Registration, Wanted
 from autotuner.domain.sharing import Errand
@@ -91,7 +92,8 @@ class Store(Protocol):
         """Record a decision or an outcome together with the study it leads to.
 
         Raises Conflict when `grant` is no longer the newest for the target, or when `entry.sequence` is not the
-        next one: then nothing is written.
+        next one; Overtaken when a cancellation is recorded that the decision did not know of and would make too late:
+        then nothing is written.
         """
 
     def next_sequence(self, study_id: str) -> int:
@@ -107,7 +109,10 @@ class Store(Protocol):
         """Return what an operator last asked of the study."""
 
     def set_wish(self, study_id: str, wish: Wish, actor: str, reason: str, now: datetime) -> None:
-        """Record an operator's wish; the next tick obeys. Raises NotFound, Conflict when the study has ended."""
+        """Record an operator's wish; the next tick obeys.
+
+        Raises NotFound; Conflict when the study has ended, or it is too late to cancel it.
+        """
 
     def audit(self, limit: int = 100, subject: str | None = None) -> Sequence[AuditRecord]:
         """Return the newest audit records, newest first."""
@@ -245,6 +250,13 @@ class Registry(Protocol):
 
         Raises NotFound, Outdated, Conflict while a study of it has not ended.
         """
+
+
+class Allowances(Protocol):
+    """How often each caller may still ask, whichever process they ask."""
+
+    def draw(self, whose: str, wanted: int, rate: Rate) -> Drawn:
+        """Take at most `wanted` requests out of a caller's bucket, which begins full. Raises Unavailable."""
 
 
 class Tokens(Protocol):

@@ -10,6 +10,7 @@ import pytest
 
 from autotuner.adapters.clock import ManualClock
 from autotuner.adapters.memory_store import (
+    MemoryAllowances,
     MemoryCatalogue,
     MemoryLeadership,
     MemoryLeases,
@@ -21,6 +22,7 @@ from autotuner.adapters.memory_store import (
     MemoryTokens,
 )
 from autotuner.adapters.postgres import (
+    PostgresAllowances,
     PostgresCatalogue,
     PostgresLeadership,
     PostgresLeases,
@@ -34,7 +36,16 @@ from autotuner.adapters.postgres import (
     upgrade,
 )
 from autotuner.catalogue import Catalogue
-from autotuner.ports import Leadership, Leases, Nights, Outbox, ReceivedSpans, Registry, Tokens
+from autotuner.ports import (
+    Allowances,
+    Leadership,
+    Leases,
+    Nights,
+    Outbox,
+    ReceivedSpans,
+    Registry,
+    Tokens,
+)
 from tests.postgres_server import PostgresServer, empty, rows
 
 
@@ -49,6 +60,7 @@ class Backend:
     store: MemoryStore | PostgresStore
     registry: Registry
     tokens: Tokens
+    allowances: Allowances
     catalogue: Catalogue
     nights: Nights
     outbox: Outbox
@@ -81,12 +93,14 @@ def postgres(database_url: str) -> Iterator[Backend]:
     def pass_time(by: timedelta) -> None:
         seconds = by.total_seconds()
         rows(database_url, f"UPDATE leases SET expires_at = expires_at - make_interval(secs => {seconds})")
+        rows(database_url, f"UPDATE allowances SET at = at - make_interval(secs => {seconds})")
         rows(database_url, f"UPDATE workers SET alive_until = alive_until - make_interval(secs => {seconds})")
 
     yield Backend(
         store=PostgresStore(engine),
         registry=PostgresRegistry(engine),
         tokens=PostgresTokens(engine),
+        allowances=PostgresAllowances(engine),
         catalogue=PostgresCatalogue(engine),
         nights=PostgresNights(engine),
         outbox=PostgresOutbox(engine),
@@ -106,6 +120,7 @@ def memory() -> Backend:
         store=store,
         registry=MemoryRegistry(store.memory),
         tokens=MemoryTokens(store.memory),
+        allowances=MemoryAllowances(store.memory, clock),
         catalogue=MemoryCatalogue(store.memory),
         nights=MemoryNights(store),
         outbox=MemoryOutbox(store.memory),

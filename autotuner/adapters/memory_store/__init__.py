@@ -4,6 +4,7 @@ It keeps the same rules as PostgreSQL and passes the same contract suite. `Memor
 work on the same ones.
 """
 
+from autotuner.adapters.memory_store.allowances import MemoryAllowances
 from autotuner.adapters.memory_store.catalogue import MemoryCatalogue
 from autotuner.adapters.memory_store.leases import MemoryLeases
 from autotuner.adapters.memory_store.nights import MemoryNights
@@ -16,6 +17,7 @@ from autotuner.adapters.memory_store.tokens import MemoryTokens
 
 __all__ = [
     "Memory",
+    "MemoryAllowances",
     "MemoryCatalogue",
     "MemoryLeadership",
     "MemoryLeases",

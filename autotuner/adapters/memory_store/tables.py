@@ -16,6 +16,7 @@ from autotuner.bookkeeping.audit import (
 )
 from autotuner.bookkeeping.rules import plain, plain_json
 from autotuner.domain.access import Token
+from autotuner.domain.allowance import Bucket
 from autotuner.domain.calendar import Freeze, Line, Schedule, Standing
 from autotuner.domain.notices import Notice
 from autotuner.domain.registration import Registration
@@ -79,6 +80,8 @@ class Memory:
     audit: list[ChainedRecord] = field(default_factory=list)
     tokens: dict[str, Token] = field(default_factory=dict)
     token_digests: dict[str, str] = field(default_factory=dict)
+    buckets: dict[str, Bucket] = field(default_factory=dict)
+    """How often each caller may still ask."""
     request_keys: dict[tuple[str, str], StartedBefore] = field(default_factory=dict)
     slow_traces: list[tuple[datetime, SlowTrace]] = field(default_factory=list)
     """Spans of slow requests, each with when it was received."""

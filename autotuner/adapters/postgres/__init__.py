@@ -6,6 +6,7 @@ schema up to date.
 
 from sqlalchemy import Engine
 
+from autotuner.adapters.postgres.allowances import PostgresAllowances
 from autotuner.adapters.postgres.catalogue import PostgresCatalogue
 from autotuner.adapters.postgres.engine import open_engine
 from autotuner.adapters.postgres.leadership import PostgresLeadership
@@ -20,6 +21,7 @@ from autotuner.adapters.postgres.tokens import PostgresTokens
 
 __all__ = [
     "Engine",
+    "PostgresAllowances",
     "PostgresCatalogue",
     "PostgresLeadership",
     "PostgresLeases",

@@ -450,6 +450,17 @@ tokens = Table(
     comment="Bearer tokens of the REST API",
 )
 
+allowances = Table(
+    "allowances",
+    METADATA,
+    Column("whose", Text, primary_key=True, comment="SHA-256 of the caller, hexadecimal"),
+    _required("left_over", Double, "requests that were left"),
+    _required("granted", Integer, "requests that the last draw was given"),
+    _instant("at", "of the last draw, in the database's time"),
+    prefixes=["UNLOGGED"],
+    comment="How often each caller of the REST API may still ask; unlogged: lost with a crash, and full again",
+)
+
 request_keys = Table(
     "request_keys",
     METADATA,
