@@ -46,7 +46,7 @@ from autotuner.domain.study import (
     Wish,
 )
 from autotuner.domain.target import Target
-from autotuner.errors import AutotunerError, Refused, Unavailable
+from autotuner.errors import AutotunerError, Overtaken, Refused, Unavailable
 from autotuner.ports import Canary, Clock, Grant, JournalEntry, Leases, Proposer, Store, World
 from autotuner.records import digest_after, observed_record, to_record
 from autotuner.telemetry.logs import bound
@@ -56,6 +56,9 @@ from autotuner.tenure import LEASE_TTL, Tenure
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+ORDERS_AGAIN = timedelta(seconds=1)
+"""When to look again for what an operator has asked meanwhile: whoever ticks reads that as often."""
 
 UNREAD = -1
 """The token of what must be read again; no lease has it."""
@@ -211,7 +214,10 @@ class Controller:
         decision = next_step(study, seen)
         if decision.study == study and decision.action is None:
             return Tick(decision.reason, decision.look_after)
-        sequence = self._record(study, decision, "decision", observed_record(seen), seen, grant)
+        try:
+            sequence = self._record(study, decision, "decision", observed_record(seen), seen, grant)
+        except Overtaken as wish:
+            return Tick(str(wish), ORDERS_AGAIN)
         if decision.action is None:
             return self._told(decision)
         return self._act(decision.study, decision.action, sequence, grant)

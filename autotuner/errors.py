@@ -76,6 +76,10 @@ class Outdated(Conflict):
     """A change was asked for of a version that is no longer the newest: read again, then ask again."""
 
 
+class Overtaken(Conflict):
+    """An operator's wish came before the decision was recorded: decide again, knowing of it."""
+
+
 class Unauthenticated(AutotunerError):
     """Nobody is known by what was shown, or nothing was shown: get a valid token. reason: which of these, no more."""
 

@@ -15,10 +15,11 @@ from typing import Any
 
 from autotuner.domain.access import Said, Token
 from autotuner.domain.registration import Registration, StudyDefaults, Wanted
+from autotuner.domain.rollout import too_late_to_cancel
 from autotuner.domain.slo import SloBudget
-from autotuner.domain.study import Phase, Study
+from autotuner.domain.study import Phase, Study, Wish
 from autotuner.domain.target import Target
-from autotuner.errors import Conflict, InvalidInput, NotFound, Outdated, Refused
+from autotuner.errors import Conflict, InvalidInput, NotFound, Outdated, Overtaken, Refused
 from autotuner.ports import Grant, JournalEntry, RequestKey, StartedBefore, StudySummary
 from autotuner.records import Written, to_record
 
@@ -208,6 +209,21 @@ def check_unfinished(study_id: str, phase: Phase) -> None:
     """Raise Conflict when the study has ended."""
     if phase is Phase.ENDED:
         raise Conflict(f"study {study_id}", "it has already ended")
+
+
+def check_cancellable(study: Study) -> None:
+    """Raise Conflict when a cancellation would come too late."""
+    late = too_late_to_cancel(study)
+    if late:
+        raise Conflict(f"study {study.id}", late)
+
+
+def check_not_overtaken(before: Study, after: Study, entry: JournalEntry, wish: Wish) -> None:
+    """Raise Overtaken when a cancellation is recorded that this decision did not know of, and would make too late."""
+    if wish is not Wish.CANCEL or too_late_to_cancel(before) or not too_late_to_cancel(after):
+        return
+    if entry.observed.get("wish") != Wish.CANCEL:
+        raise Overtaken(f"study {after.id}", "it was cancelled meanwhile")
 
 
 def storable_entry(entry: JournalEntry) -> JournalEntry:

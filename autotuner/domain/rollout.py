@@ -22,6 +22,7 @@ from autotuner.domain.study import (
     Level,
     Load,
     Outcome,
+    Phase,
     Restore,
     SetWeights,
     Study,
@@ -127,14 +128,30 @@ def _production_trial(
     return Trial(len(study.trials), kind, replicas, winner, (Level(0, share),), TrialState.PROPOSED, seen.at)
 
 
+def too_late_to_cancel(study: Study) -> str:
+    """Return why a cancellation would change nothing of how the study ends; empty while it is obeyed.
+
+    On Kubernetes what production would be restored from goes with the canary.
+    """
+    if study.phase is Phase.ENDED:
+        return "it has already ended"
+    leaving = study.canary_since is None or (
+        study.pending is not None and isinstance(study.pending.action, TakeDown)
+    )
+    promoted = study.phase is Phase.RESTORATION and study.intended is Outcome.PROMOTED
+    if promoted and leaving and study.plan.target.workload is not None:
+        return "its promotion stands, and it ends within moments: then roll it back"
+    return ""
+
+
 def recalled(study: Study, seen: Observation) -> Study:
     """Return the study with its promotion recalled, where an operator cancelled it while all was being put right.
 
     The tick that ended the watch may not have known of the wish: whoever was told that the study restores must not find
-    the winner in production. Once a canary on Kubernetes is taken down nothing is kept to restore from.
+    the winner in production. No store ends a study over a cancellation that its last tick did not know of, nor records
+    one that comes too late.
     """
-    kept = study.plan.target.workload is None or study.canary_since is not None
-    if seen.wish is not Wish.CANCEL or study.intended is not Outcome.PROMOTED or not kept:
+    if seen.wish is not Wish.CANCEL or study.intended is not Outcome.PROMOTED or too_late_to_cancel(study):
         return study
     reason = f"cancelled by an operator, after this: {study.reason}"
     return replace(study, intended=Outcome.ABORTED, reason=reason, phase_since=seen.at)

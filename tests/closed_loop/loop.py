@@ -11,7 +11,7 @@ from autotuner.adapters.clock import ManualClock
 from autotuner.adapters.memory_store import MemoryLeases, MemoryStore
 from autotuner.adapters.optuna_proposer import OptunaProposer
 from autotuner.adapters.simulated import SimulatedProfile, SimulatedWorld, small_vision
-from autotuner.bookkeeping.rules import check_grant, check_sequence
+from autotuner.bookkeeping.rules import check_grant, check_not_overtaken, check_sequence
 from autotuner.controller import Controller, Outside, Pools, Tick
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.study import Proposal, SearchOver, Study, StudyPlan, TrialKind
@@ -34,6 +34,7 @@ class QuickStore(MemoryStore):
         lease = self.memory.leases[name]
         check_grant(grant, name, lease.holder, lease.token)
         check_sequence(after.id, row.sequence, entry.sequence)
+        check_not_overtaken(before, after, entry, row.wish)
         row.study, row.sequence = after, entry.sequence
         row.journal.append(entry)
 

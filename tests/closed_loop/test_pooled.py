@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from autotuner.controller import Orders
+from autotuner.domain.calendar import RUNNING
 from autotuner.domain.configuration import Configuration, read_configuration
 from autotuner.domain.study import Outcome, Phase, TrialKind, Wish
 from autotuner.domain.target import Target
 from autotuner.domain.workload import CANARY, STABLE
+from autotuner.errors import Conflict
 from autotuner.operations import ask, replay
 from autotuner.ports import World
 from autotuner.targets import try_connections
@@ -131,6 +134,33 @@ def test_a_cancelled_study_leaves_nothing_behind() -> None:
     ask(loop.store, loop.clock, loop.study_id, Wish.CANCEL, "tester", "enough")
     assert loop.run().outcome is Outcome.ABORTED
     assert as_found(loop)
+
+
+def a_promotion_that_is_about_to_end() -> PooledLoop:
+    loop = PooledLoop(a_brisk_plan(target=a_pooled_target()), seed=2, store=QuickStore())
+    loop.run(until=lambda study: study.phase is Phase.RESTORATION)
+    assert loop.study.intended is Outcome.PROMOTED
+    return loop
+
+
+def test_a_cancellation_comes_in_time_until_the_canary_goes() -> None:
+    loop = a_promotion_that_is_about_to_end()
+    ask(loop.store, loop.clock, loop.study_id, Wish.CANCEL, "tester", "enough")
+    unknowing = Orders(Wish.RUN, RUNNING)
+    while "cancelled meanwhile" not in loop.controller.tick(loop.study_id, "vision", unknowing).reason:
+        assert loop.pooled.up
+    assert loop.run().outcome is Outcome.ABORTED
+    assert as_found(loop)
+
+
+def test_whoever_cancels_when_the_canary_goes_is_told_that_the_promotion_stands() -> None:
+    loop = a_promotion_that_is_about_to_end()
+    loop.run(until=lambda study: study.canary_since is None)
+    assert loop.study.phase is Phase.RESTORATION
+    with pytest.raises(Conflict, match="its promotion stands, and it ends within moments: then roll it back"):
+        ask(loop.store, loop.clock, loop.study_id, Wish.CANCEL, "tester", "enough")
+    assert loop.store.wish(loop.study_id) is Wish.RUN
+    assert loop.run().outcome is Outcome.PROMOTED
 
 
 @pytest.mark.parametrize("every", [7, 11])

@@ -12,8 +12,8 @@ import pytest
 
 from autotuner.adapters.memory_store import MemoryCatalogue, MemoryRegistry
 from autotuner.catalogue import Window
-from autotuner.controller import Tick
-from autotuner.domain.calendar import Freeze, Line
+from autotuner.controller import Orders, Tick
+from autotuner.domain.calendar import RUNNING, Freeze, Line
 from autotuner.domain.configuration import fingerprint
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.sharing import admitted
@@ -196,6 +196,23 @@ def test_a_wish_that_the_last_tick_of_the_watch_did_not_see_is_obeyed_all_the_sa
 
     assert check_ending(loop).outcome is Outcome.ABORTED
     assert "cancelled by an operator, after this" in loop.study.reason
+    assert [served(loop, name) for name in ("stable-0", "stable-1")] == [a_configuration()] * 2
+    assert desk(loop).catalogue.ledger(None, Window()).items == ()
+
+
+def test_no_tick_ends_a_study_over_a_cancellation_that_it_did_not_know_of() -> None:
+    loop = a_loop()
+    loop.run(until=reached(Phase.RESTORATION))
+    ask(loop.store, loop.clock, loop.study_id, Wish.CANCEL, "anna", WHY)
+    unknowing = Orders(Wish.RUN, RUNNING)
+    while "cancelled meanwhile" not in (
+        said := loop.controller.tick(loop.study_id, "vision", unknowing).reason
+    ):
+        assert loop.study.phase is Phase.RESTORATION, said
+
+    loop.run()
+
+    assert check_ending(loop).outcome is Outcome.ABORTED
     assert [served(loop, name) for name in ("stable-0", "stable-1")] == [a_configuration()] * 2
     assert desk(loop).catalogue.ledger(None, Window()).items == ()
 

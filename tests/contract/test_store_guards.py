@@ -10,13 +10,14 @@ import pytest
 
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.study import Load, Outcome, Pending, Phase, Propose, Restore, SetWeights, Study, Wish
-from autotuner.errors import Conflict, InvalidInput
+from autotuner.errors import Conflict, InvalidInput, Overtaken
 from autotuner.ports import AuditRecord, Grant, JournalEntry, RequestKey, StartedBefore
 from tests.builders import a_budget, a_plan, a_study, a_target, at
 from tests.contract.conftest import Backend
 from tests.contract.stored import LOOSER, audited, created, granted, registered
 from tests.studies import (
     TTL,
+    a_rich_study,
     a_trial,
     append,
     decided,
@@ -116,6 +117,36 @@ def test_nothing_is_wished_of_a_study_that_has_ended(backend: Backend) -> None:
         backend.store.set_wish(study.id, Wish.CANCEL, "bob", "", at(5))
 
     assert backend.store.wish(study.id) is Wish.RUN
+
+
+def about_to_end(backend: Backend, **changes: Any) -> tuple[Study, Grant]:
+    """A study that has only to end with its promotion."""
+    ready = {"phase": Phase.RESTORATION, "intended": Outcome.PROMOTED, "pending": None}
+    before = created(backend)
+    grant = granted(backend)
+    return append(backend.store, before, a_rich_study(**{**ready, **changes}), grant), grant
+
+
+def test_no_study_ends_over_a_cancellation_that_its_last_tick_did_not_know_of(backend: Backend) -> None:
+    study, grant = about_to_end(backend)
+    backend.store.set_wish(study.id, Wish.CANCEL, "bob", "incident", at(5))
+
+    with pytest.raises(Overtaken, match="cancelled meanwhile"):
+        append(backend.store, study, ended(study, Outcome.PROMOTED), grant)
+
+    assert backend.store.study(study.id) == study
+    after = append(backend.store, study, ended(study), grant, observed={"wish": "cancel"})
+    assert after.phase is Phase.ENDED
+
+
+def test_a_cancellation_that_comes_too_late_is_refused_and_not_recorded(backend: Backend) -> None:
+    study, _ = about_to_end(backend, canary_since=None)
+
+    with pytest.raises(Conflict, match="its promotion stands"):
+        backend.store.set_wish(study.id, Wish.CANCEL, "bob", "incident", at(5))
+
+    assert backend.store.wish(study.id) is Wish.RUN
+    backend.store.set_wish(study.id, Wish.PAUSE, "bob", "incident", at(5))
 
 
 # -- the audit ---------------------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ def test_nothing_is_asked_of_what_has_ended_or_is_cancelled(rest: Rest) -> None:
     rest.ask("POST", f"/v1/studies/{study_id}/cancel", Scope.OPERATOR)
     refused = rest.ask("POST", f"/v1/studies/{study_id}/resume", Scope.OPERATOR)
     study = rest.application.store.study(study_id)
-    append(rest.application.store, study, ended(study), a_grant(rest))
+    append(rest.application.store, study, ended(study), a_grant(rest), observed={"wish": "cancel"})
     late = rest.ask("POST", f"/v1/studies/{study_id}/cancel", Scope.OPERATOR)
 
     assert (refused.status_code, refused.json()["type"]) == (409, "urn:autotuner:problem:refused")
@@ -386,7 +386,11 @@ def test_a_trial_shows_all_its_evidence_and_where_it_came_from(rest: Rest) -> No
     assert step["counts"]["total"] == kept.candidate.total
     assert step["control"]["bad_at_most"] == kept.control.bad_at_most
     assert (step["reason"], step["log_e_accept"]) == (kept.judgement.reason, kept.judgement.log_e_accept)
-    assert {source["what"] for source in told["sources"]} >= {"gateway", "canary"}
+    gateway, servers = told["sources"]
+    assert (gateway["what"], servers["what"]) == ("gateway", "servers")
+    assert gateway["url"] == servers["url"] == "https://127.0.0.1:9090"
+    assert "gateway_seconds_bucket" in gateway["query"]
+    assert "nv_inference_request_success" in servers["query"]
 
 
 @pytest.mark.parametrize(

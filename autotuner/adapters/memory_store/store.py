@@ -21,8 +21,10 @@ from autotuner.bookkeeping.rules import (
     ANY_MARK,
     LATEST,
     aware,
+    check_cancellable,
     check_grant,
     check_new_id,
+    check_not_overtaken,
     check_not_retired,
     check_request_key,
     check_sequence,
@@ -137,6 +139,7 @@ class MemoryStore:
             lease = self.memory.leases.get(name)
             check_grant(grant, name, lease.holder if lease else None, lease.token if lease else None)
             check_sequence(after.id, row.sequence, entry.sequence)
+            check_not_overtaken(before, after, entry, row.wish)
             text, kept = text_of(after), kept_entry(entry)
             row.study, row.state = study_of(text), text
             row.sequence = entry.sequence
@@ -169,6 +172,8 @@ class MemoryStore:
         with self.memory.lock:
             row = self._row(study_id)
             check_unfinished(study_id, row.study.phase)
+            if wish is Wish.CANCEL:
+                check_cancellable(row.study)
             row.wish = wish
             self.memory.note(wish_lines(study_id, wish, Said(actor, reason, now)))
 

@@ -23,10 +23,10 @@ from autotuner.adapters.postgres.outbox import add_notices
 from autotuner.adapters.postgres.projections import Row, changed_steps, changed_trials
 from autotuner.adapters.postgres.tables import leases, ledger, steps, studies, trials
 from autotuner.bookkeeping.audit import AuditLine, step_lines
-from autotuner.bookkeeping.rules import check_grant, check_sequence, plain
+from autotuner.bookkeeping.rules import check_grant, check_not_overtaken, check_sequence, plain
 from autotuner.bookkeeping.summaries import ledger_line
 from autotuner.domain.notices import Notice, notices_of
-from autotuner.domain.study import Study
+from autotuner.domain.study import Study, Wish
 from autotuner.errors import AutotunerError, NotFound, Unavailable
 from autotuner.ports import Grant, JournalEntry
 from autotuner.records import Written, head_text, only_looked, to_record, window_text
@@ -163,7 +163,9 @@ def _own(error: Unavailable) -> Unavailable:
 
 
 LOCKED = (
-    select(studies.c.id, studies.c.target, studies.c.sequence, leases.c.holder, leases.c.token)
+    select(
+        studies.c.id, studies.c.target, studies.c.sequence, studies.c.wish, leases.c.holder, leases.c.token
+    )
     .join(leases, leases.c.target == studies.c.target)
     .where(studies.c.id == func.any(bindparam("ids", type_=ARRAY(Text))))
     .order_by(studies.c.target)
@@ -218,7 +220,7 @@ def _unrefused(connection: Connection, batch: Sequence[_Writing]) -> list[_Writi
 
 
 def _check(connection: Connection, writing: _Writing, row: Any, sequences: Mapping[str, int]) -> None:
-    """Raise NotFound for an unknown study, Conflict for a grant or a sequence that is not the newest."""
+    """Raise NotFound for an unknown study, Conflict for a grant or a sequence that is not the newest, Overtaken."""
     study_id = writing.after.id
     if row is None:
         target = connection.scalar(select(studies.c.target).where(studies.c.id == study_id))
@@ -228,6 +230,7 @@ def _check(connection: Connection, writing: _Writing, row: Any, sequences: Mappi
         return
     check_grant(writing.grant, row.target, row.holder, row.token)
     check_sequence(study_id, sequences[study_id], writing.entry.sequence)
+    check_not_overtaken(writing.before, writing.after, writing.entry, Wish(row.wish))
 
 
 def _write_all(connection: Connection, batch: Sequence[_Writing]) -> None:

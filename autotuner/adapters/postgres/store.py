@@ -38,6 +38,7 @@ from autotuner.bookkeeping.rules import (
     ANY_MARK,
     LATEST,
     aware,
+    check_cancellable,
     check_new_id,
     check_not_retired,
     check_request_key,
@@ -186,6 +187,9 @@ class PostgresStore:
         with transaction(self._engine) as connection:
             row = _one(connection, study_id, studies.c.phase, lock=True)
             check_unfinished(study_id, Phase(row.phase))
+            if wish is Wish.CANCEL and Phase(row.phase) is Phase.RESTORATION:
+                found = select(studies.c.state, studies.c.window).where(studies.c.id == study_id)
+                check_cancellable(from_record(Study, whole(*connection.execute(found).one())))
             connection.execute(update(studies).where(studies.c.id == study_id).values(wish=wish.value))
             add_lines(connection, wish_lines(study_id, wish, said))
 
