@@ -67,9 +67,14 @@ def _tell(found: Replay) -> None:
         print(f"  {place}, {each.field}: recorded {each.recorded!r}, computed {each.computed!r}")
 
 
+VERIFY = "verify"
+
+
 def audit(
     context: typer.Context,
-    subject: Annotated[str | None, typer.Argument(help="Only of this target or study.")] = None,
+    subject: Annotated[
+        str | None, typer.Argument(help="Only of this target or study. The word `verify` means --verify.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Records shown at most, newest first.")] = 50,
     verify: Annotated[
         bool,
@@ -81,6 +86,8 @@ def audit(
 ) -> None:
     """Show what was done, by whom and why, from the append-only audit."""
     invocation = of(context, json=json)
+    if subject == VERIFY:
+        subject, verify = None, True
     with invocation.opened() as app:
         records = app.store.audit(limit, subject)
         broken = app.store.first_broken_audit() if verify else None

@@ -163,7 +163,7 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "autotuner show latest/1": Run("promoted", "requests"),
     "autotuner show latest --json": Run("promoted", r'"outcome": ?"promoted"'),
     "autotuner audit --limit 20": Run("promoted", "study_ended"),
-    "autotuner audit --verify": Run("promoted", "the audit is intact"),
+    "autotuner audit verify": Run("promoted", "the audit is intact"),
     "autotuner replay --latest": Run(
         "promoted", r"[1-9]\d* proposals computed again, 0 differences", process=True
     ),

@@ -215,8 +215,9 @@ def test_an_export_needs_a_trial_and_a_known_format(terminal: Terminal, words: l
 # -- audit ---------------------------------------------------------------------------------------------------
 
 
-def test_the_audit_tells_who_did_what_and_is_verified(terminal: Terminal, study_id: str) -> None:
-    ran = terminal.run("audit", "--verify", "--limit", "1000")
+@pytest.mark.parametrize("word", ["--verify", "verify"])
+def test_the_audit_tells_who_did_what_and_is_verified(terminal: Terminal, study_id: str, word: str) -> None:
+    ran = terminal.run("audit", word, "--limit", "1000")
 
     assert ran.code == 0
     assert f"tester: study_started {study_id}" in ran.out
