@@ -10,6 +10,7 @@ from typing import Any
 from autotuner.domain.benefit import Standing, benefit
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.evidence import strictness
+from autotuner.domain.gpu_hours import GpuHours
 from autotuner.domain.judgement import SLOW_SHARE_OF_ALPHA, Counts
 from autotuner.domain.selection import capacity_per_second
 from autotuner.domain.slo import ALLOWED_BAD_SHARE, SloBudget
@@ -36,6 +37,19 @@ def ending_object(study: Study) -> dict[str, Any]:
         "seconds": seconds,
         "slow_requests_caused": worth.harm_requests,
         "harm_budget": worth.harm_budget_requests,
+        "gpu_hours": gpu_hours_object(worth.gpu_hours),
+    }
+
+
+def gpu_hours_object(hours: GpuHours) -> dict[str, Any]:
+    """What a study cost in GPU hours, and what its winner saves a day."""
+    return {
+        "gpus_per_replica": hours.per_replica,
+        "canary": hours.canary,
+        "measuring": hours.measuring,
+        "saved_per_day": hours.saved_per_day,
+        "saved_at_least": hours.saved_at_least,
+        "unknown": hours.unknown,
     }
 
 

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from pydantic import Field
 
-from api.schemas.studies import ConfigurationAnswer, StandingAnswer
+from api.schemas.studies import ConfigurationAnswer, GpuHoursAnswer, StandingAnswer
 from api.schemas.wire import Answer
-from autotuner.answers import configuration_object, standing_object
+from autotuner.answers import configuration_object, gpu_hours_object, standing_object
 from autotuner.catalogue import LedgerLine
 from autotuner.domain.benefit import Standing
 from autotuner.domain.certificate import LAPSES_WHEN
@@ -123,6 +123,7 @@ class LedgerItem(Answer):
         description="Slow or failed requests above the allowed 1 % that finding out cost.", examples=[12.5]
     )
     harm_budget_requests: int = Field(description="How many it might have cost.", examples=[500])
+    gpu_hours: GpuHoursAnswer = Field(description="What it cost in GPU hours, and what it saves a day.")
     rolled_back_by: str | None = Field(
         description="The study that took it back; null while it stands.", examples=[None]
     )
@@ -179,6 +180,7 @@ def ledger_item(line: LedgerLine) -> LedgerItem:
         trials=worth.candidates,
         harm_requests=worth.harm_requests,
         harm_budget_requests=worth.harm_budget_requests,
+        gpu_hours=GpuHoursAnswer(**gpu_hours_object(worth.gpu_hours)),
         rolled_back_by=line.rolled_back_by,
         rolled_back_at=line.rolled_back_at,
     )

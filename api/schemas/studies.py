@@ -9,12 +9,13 @@ from pydantic import Field
 
 from api.schemas.targets import BudgetAnswer, budget_answer
 from api.schemas.wire import Answer
-from autotuner.answers import standing_object, trial_object
+from autotuner.answers import gpu_hours_object, standing_object, trial_object
 from autotuner.catalogue import Progress, StudyStanding, TrialEvidence, TrialSummary
 from autotuner.domain.benefit import benefit
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.spans import Part
 from autotuner.domain.study import Approval, Outcome, Phase, Study, TrialKind, TrialState, Wish
+from autotuner.instruments.origins import origins_of
 from autotuner.ports import StudySummary
 from autotuner.sections import NAME_PATTERN, Section
 from autotuner.target_file import StudySection
@@ -278,9 +279,17 @@ class ProposalAnswer(Answer):
 class SourceAnswer(Answer):
     """Where the counts of a trial were read."""
 
-    what: str = Field(description="`gateway`, or a replica's name.", examples=["gateway"])
+    what: str = Field(
+        description="`gateway`, a replica's name, or `servers` for all replicas.", examples=["gateway"]
+    )
     url: str = Field(
-        description="The address whose counters were read, look by look.", examples=["http://10.0.0.10:9901"]
+        description="The page that was scraped, look by look, or the metrics server that was asked; `POD` stands for a "
+        "pod's address.",
+        examples=["http://10.0.0.10:8002/metrics"],
+    )
+    query: str = Field(
+        description="The PromQL selector whose raw samples were asked for; empty for a scraped page.",
+        examples=[""],
     )
 
 
@@ -325,6 +334,32 @@ class StandingAnswer(Answer):
     )
 
 
+class GpuHoursAnswer(Answer):
+    """What finding out cost in GPU hours, and what the winner saves; null where it is not known, never zero."""
+
+    gpus_per_replica: int | None = Field(
+        description="GPUs of one replica, as its configuration names them.", examples=[1]
+    )
+    canary: float | None = Field(
+        description="GPU hours of the canary from the study's start to its end.", examples=[3.2]
+    )
+    measuring: float | None = Field(
+        description="The part of them, GPU hours, in which judged windows were open.", examples=[0.7]
+    )
+    saved_per_day: float | None = Field(
+        description="GPU hours a day that production's load needs less with the winner, every replica at its capacity; "
+        "negative where it needs more.",
+        examples=[38.4],
+    )
+    saved_at_least: bool = Field(
+        description="Whether that is a lower bound: only the traffic limited the winner."
+    )
+    unknown: str = Field(
+        description="Why what is null is not known; empty when all is.",
+        examples=["the model's instances are KIND_CPU"],
+    )
+
+
 class PromotionAnswer(Answer):
     """What a study would bring into production, or brought, and what that is worth."""
 
@@ -353,6 +388,7 @@ class PromotionAnswer(Answer):
         description="Slow or failed requests above the allowed 1 % that finding out cost.", examples=[12.5]
     )
     harm_budget_requests: int = Field(description="How many it may cost.", examples=[500])
+    gpu_hours: GpuHoursAnswer = Field(description="What it cost in GPU hours, and what it saves a day.")
 
 
 class ProgressAnswer(Answer):
@@ -419,15 +455,12 @@ def trial_answer(evidence: TrialEvidence, trace_template: str = "") -> TrialAnsw
     """Return a trial with all its evidence. trace_template: where traces are looked at, empty for nowhere."""
     trace_id = course_of_trial(evidence.summary.study, evidence.trial.number).trace_id
     told = trial_object(evidence.trial, evidence.summary.capacity_per_second)
-    target = evidence.plan.target
-    places = [("gateway", target.gateway.admin_url)]
-    places += [(replica.name, replica.metrics_url) for replica in target.replicas]
     return TrialAnswer(
         **_trial(evidence.summary),
         capacity_at_least=told["capacity_at_least"],
         voids=told["voids"],
         proposal=told["proposal"],
-        sources=[SourceAnswer(what=what, url=url) for what, url in places],
+        sources=[SourceAnswer(**vars(origin)) for origin in origins_of(evidence.plan.target)],
         trace_id=trace_id,
         trace_url=trace_url(trace_template, trace_id),
         steps=[StepAnswer(**step) for step in told["steps"]],
@@ -452,6 +485,7 @@ def promotion_answer(study: Study, wish: Wish) -> PromotionAnswer:
         capacity_ratio=worth.capacity_ratio,
         harm_requests=worth.harm_requests,
         harm_budget_requests=worth.harm_budget_requests,
+        gpu_hours=GpuHoursAnswer(**gpu_hours_object(worth.gpu_hours)),
     )
 
 

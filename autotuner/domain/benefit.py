@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autotuner.domain.configuration import Configuration
+from autotuner.domain.gpu_hours import Carried, GpuHours, gpu_hours
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.ramp import production_level
 from autotuner.domain.selection import baseline, choose
@@ -13,6 +14,7 @@ from autotuner.domain.study import Outcome, Step, Study, Trial, TrialKind
 
 MILLION = 1_000_000
 SECONDS_PER_HOUR = 3600.0
+NOT_KEPT = GpuHours(unknown="not kept when this was recorded")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Benefit:
-    """Incumbent and, if there is one, winner; their capacities' ratio; harm done against the harm budget."""
+    """Incumbent and, if there is one, winner; their capacities' ratio; harm against its budget; GPU hours."""
 
     incumbent: Standing | None
     winner: Standing | None
@@ -42,6 +44,7 @@ class Benefit:
     candidates: int
     harm_requests: float
     harm_budget_requests: int
+    gpu_hours: GpuHours = NOT_KEPT
 
 
 def benefit(study: Study) -> Benefit:
@@ -60,7 +63,12 @@ def benefit(study: Study) -> Benefit:
         candidates=len(_of(study, TrialKind.CANDIDATE)),
         harm_requests=study.harm_requests,
         harm_budget_requests=study.plan.slo.harm_budget_requests,
+        gpu_hours=gpu_hours(study, _carried(old), _carried(new)),
     )
+
+
+def _carried(standing: Standing | None) -> Carried | None:
+    return Carried(standing.capacity_per_second, standing.at_least) if standing is not None else None
 
 
 def _of(study: Study, kind: TrialKind) -> list[Trial]:

@@ -182,5 +182,7 @@ def test_the_ledger_says_what_stands_and_what_was_taken_back(loop: Loop, rest: R
 
     assert (before["study"], before["rolled_back_by"]) == (promotion, None)
     assert before["winner"]["capacity_per_second"] == pytest.approx(100.0)
+    assert before["gpu_hours"]["unknown"] == "the model's instances are KIND_CPU"
+    assert before["gpu_hours"]["canary"] is None
     assert (after["rolled_back_by"], after["rolled_back_at"] is None) == (loop.study_id, False)
     assert rest.get("/v1/ledger?target=speech")["items"] == []

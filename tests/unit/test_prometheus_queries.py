@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.adapters.prometheus.promql import quoted, samples_of, selector
+from autotuner.instruments.promql import quoted, samples_of, selector
 from tests.prometheus_stub import MATCHER, PrometheusStub
 
 HOSTILE = [

@@ -441,7 +441,7 @@ def test_a_trial_shows_every_count_its_source_and_the_reason(rest: Rest, browser
         "5.00 ms in the queue, 10.0 ms computed",
         "memory 1.00 of 16.0 GB",
         "33.3 % slow or failed",
-        "http://127.0.0.1:9900",
+        "https://127.0.0.1:9090",
         "Promising.",
     ):
         assert told in page.text, told

@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from autotuner.adapters.prometheus.client import PrometheusClient, Secrets
-from autotuner.adapters.prometheus.promql import samples_of
 from autotuner.adapters.prometheus.scrapes import MISSED, Source, newest_of, series_in
-from autotuner.adapters.prometheus.series import Measured, TargetSeries
 from autotuner.adapters.prometheus.watch import SERVERS, Seen, Watch, note
 from autotuner.domain.findings.reading import Device
 from autotuner.domain.measurement import GatewayCounters, Sample, ServerCounters
@@ -24,7 +22,9 @@ from autotuner.domain.target import Target
 from autotuner.errors import InvalidInput
 from autotuner.instruments import devices, envoy, triton
 from autotuner.instruments.presets import preset_of
+from autotuner.instruments.promql import samples_of
 from autotuner.instruments.readings import Readings, Unreadable
+from autotuner.instruments.series import Measured, TargetSeries
 from autotuner.instruments.work import WANTED, Scraped
 from autotuner.ports import Clock
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from autotuner.adapters.prometheus.client import Answer, PrometheusClient
 from autotuner.adapters.prometheus.continuity import Continuity, ServerClock
-from autotuner.adapters.prometheus.promql import SERVER_TIME, samples_of
 from autotuner.adapters.prometheus.scrapes import MISSED, Source, scraped_in, second_of, series_in, sources_in
-from autotuner.adapters.prometheus.series import TRITON_OWN_LABELS, TargetSeries, belongs
 from autotuner.domain.sources import Instrumentation
 from autotuner.instruments import triton, work
 from autotuner.instruments.gateways import GatewayReading
+from autotuner.instruments.promql import SERVER_TIME, samples_of
 from autotuner.instruments.readings import Unreadable
+from autotuner.instruments.series import TRITON_OWN_LABELS, TargetSeries, belongs
 from autotuner.ports import Clock
 
 GATEWAY, SERVERS, CLOCK = "gateway", "servers", "clock"

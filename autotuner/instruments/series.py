@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from autotuner.adapters.prometheus.promql import selector
 from autotuner.domain.sources import Instrumentation, Labels
 from autotuner.domain.target import Replica, Target
 from autotuner.instruments import devices, triton
 from autotuner.instruments.presets import Preset
+from autotuner.instruments.promql import selector
 
 SERVER_LABELS: Labels = (("instance", "{address}"),)
 """What Prometheus calls a server that nobody named otherwise."""
