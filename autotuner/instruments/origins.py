@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from autotuner.domain.target import Replica, Target
 from autotuner.instruments import envoy
 from autotuner.instruments.presets import preset_of
-from autotuner.instruments.series import TargetSeries
+from autotuner.instruments.series import Measured, TargetSeries
 
 POD = "POD"
 """Stands for the address of whichever pod the replica is at that look."""
@@ -27,7 +27,8 @@ def origins_of(target: Target) -> tuple[Origin, ...]:
     """Return every source of a target's counts. Raises InvalidInput for a preset that is not known any more."""
     if target.metrics is not None:
         preset = preset_of(target.metrics)
-        series, url = TargetSeries(target, target.metrics, preset), target.metrics.prometheus.url
+        series = TargetSeries(Measured.of(target), target.metrics, preset)
+        url = target.metrics.prometheus.url
         return (
             Origin("gateway", url, series.gateway_selector(preset.reading.wanted)),
             Origin("servers", url, series.server_selector(series.server_names)),

@@ -29,8 +29,13 @@ TIME_QUESTIONS = {
         "time_ns",
     },
 }
-# The clock's own adapter, and the sandbox: its traffic and processes live in real time by nature.
-MAY_ASK_THE_TIME = ("autotuner/adapters/clock.py", "autotuner/sandbox/")
+# The clock's own adapter; the sandbox: its traffic and processes live in real time by nature; and the connections to
+# the database: how long one rested is between a process and its sockets, and nothing is decided by it.
+MAY_ASK_THE_TIME = (
+    "autotuner/adapters/clock.py",
+    "autotuner/adapters/postgres/engine.py",
+    "autotuner/sandbox/",
+)
 EMPTY_WORDS = {"util", "utils", "helper", "helpers", "common", "manager", "managers", "misc", "models"}
 HOME_FOLDER = re.compile(r"/(?:home|root|Users)/\w")
 TEXT_SUFFIXES = {
