@@ -1,7 +1,7 @@
 """An API server in memory, as far as the product asks one: objects, four ways to change them, refusals, and trouble.
 
-It answers in the words of the real one. What it does not do: validation, defaults, subresources but eviction, watches,
-lists in pieces.
+It answers in the words of the real one: `tests/kubernetes/test_simulated_cluster.py` asks both the same questions and
+compares. What it does not do: validation, defaults, subresources but eviction, watches, lists in pieces.
 """
 
 from __future__ import annotations
