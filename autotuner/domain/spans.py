@@ -102,7 +102,7 @@ class Breakdown:
     """One request: its parts in seconds, which add up to the whole.
 
     clocks_differ_seconds: by how much the clocks of gateway and Triton differ at least. odd: whether a span inside
-    outlasted the one around it, so that a part had to be taken as nothing.
+    outlasted the one around it, so that a part had to be taken as nothing and the others shortened alike.
     """
 
     trace_id: str
@@ -124,7 +124,10 @@ def breakdowns(
         own = [
             root for root in _roots(by_id, services.triton) if _marked([root, *_below(root, by_id)], marks)
         ]
-        return [Breakdown(root.trace_id, root.seconds, _inside(root, by_id)) for root in own]
+        return [
+            Breakdown(root.trace_id, root.seconds, _fitted(_inside(root, by_id), root.seconds))
+            for root in own
+        ]
     entries = _roots(by_id, services.gateway)
     found = []
     for entry in entries:
@@ -161,10 +164,17 @@ def _through_gateway(entry: Span, triton: Span | None, by_id: Mapping[str, Span]
     return Breakdown(
         entry.trace_id,
         entry.seconds,
-        {part: max(0.0, seconds) for part, seconds in parts.items()},
+        _fitted(parts, entry.seconds),
         _clocks_differ(outside, triton) if triton is not None else 0.0,
         odd=any(seconds < -ROUNDING_SECONDS for seconds in parts.values()),
     )
+
+
+def _fitted(parts: Mapping[Part, float], whole: float) -> dict[Part, float]:
+    """The parts without negative ones, shortened alike where the others then come to more than the whole."""
+    kept = {part: max(0.0, seconds) for part, seconds in parts.items()}
+    excess = max(1.0, sum(kept.values()) / whole) if whole > 0.0 else 1.0
+    return {part: seconds / excess for part, seconds in kept.items()}
 
 
 def _exit(entry: Span, triton: Span | None, by_id: Mapping[str, Span], gateway: str) -> Span | None:

@@ -163,8 +163,7 @@ def test_time_outside_inference_is_seen_where_it_was_spent(traced: Traced) -> No
 
     parts = {each.part: each for each in found.parts}
     assert not found.fault
-    # Triton ends its span after it has answered: a busy machine makes it outlast the span around it (told as a remark).
-    assert found.mean_seconds == pytest.approx(sum(each.mean_seconds for each in found.parts), rel=0.05)
+    assert found.mean_seconds == pytest.approx(sum(each.mean_seconds for each in found.parts))
     assert parts[Part.GATEWAY].longest_in == 1
     assert parts[Part.GATEWAY].mean_seconds * found.requests >= HELD_BACK_MS / 1e3
     assert {Part.NETWORK, Part.TRITON, Part.INPUT, Part.INFER, Part.OUTPUT} <= set(parts)

@@ -165,6 +165,7 @@ def test_a_span_that_outlasts_the_one_around_it_is_said_to() -> None:
     found = the(spans)
     assert found.odd
     assert found.parts[Part.NETWORK] == 0.0
+    assert sum(found.parts.values()) == pytest.approx(found.seconds)
 
 
 def test_parents_in_a_circle_end() -> None:
