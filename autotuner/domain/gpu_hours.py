@@ -67,8 +67,10 @@ def gpus_of(study: Study) -> tuple[int | None, str]:
     """Return how many GPUs one replica computes on, as its configuration names them, or None and why."""
     if study.incumbent is None:
         return None, "the study has not read production"
-    config = json.loads(study.incumbent.configs[study.plan.target.stable_names[0]])
-    groups = config.get("instance_group") or []
+    text = study.incumbent.configs.get(study.plan.target.stable_names[0])
+    if text is None:
+        return None, "production's configuration is not in the records"
+    groups = json.loads(text).get("instance_group") or []
     kinds = {str(group.get("kind", "")) for group in groups}
     if kinds != {KIND_GPU}:
         return None, f"the model's instances are {' and '.join(sorted(kinds - {''})) or 'of an unknown kind'}"
