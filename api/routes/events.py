@@ -21,6 +21,7 @@ from api.description import problems
 from api.parameters import StudyId
 from api.problems import TooManyRequests, problem_of
 from api.schemas.studies import progress_answer
+from autotuner.bootstrap import Application
 from autotuner.catalogue import Catalogue, Progress
 from autotuner.domain.study import Phase
 from autotuner.errors import Forbidden, Unauthenticated, Unavailable
@@ -40,6 +41,10 @@ BATCH = 100
 RETRY_SECONDS = 10
 
 Pause = Callable[[float], Awaitable[object]]
+
+LastEventId = Annotated[
+    int | None, Header(alias="Last-Event-ID", ge=0, le=2**31, description="Only events after this one.")
+]
 
 
 @router.get(
@@ -64,19 +69,21 @@ async def events(
     app: App,
     request: Request,
     study_id: StudyId,
-    last_event_id: Annotated[
-        int | None,
-        Header(alias="Last-Event-ID", ge=0, le=2**31, description="Only events after this one."),
-    ] = None,
+    last_event_id: LastEventId = None,
 ) -> StreamingResponse:
     """Stream server-sent events until the study has ended or the token is no longer good.
 
     Reconnect with `Last-Event-ID`.
     """
+    return await streamed(app, request, study_id, last_event_id or 0)
+
+
+async def streamed(app: Application, request: Request, study_id: str, after: int) -> StreamingResponse:
+    """Return the stream of a study's events after the number `after`. Raises TooManyRequests, NotFound."""
     seats: Seats = request.app.state.seats
     seats.check()
     known = await run_in_threadpool(app.catalogue.study_id, study_id)
-    stream = Stream(app.catalogue, known, last_event_id or 0, asyncio.sleep, request.state.admitted_still)
+    stream = Stream(app.catalogue, known, after, asyncio.sleep, request.state.admitted_still)
     return StreamingResponse(_seated(seats, stream), media_type="text/event-stream")
 
 

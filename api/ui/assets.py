@@ -18,6 +18,7 @@ SOURCES: Mapping[str, tuple[str, str, str]] = {
     "charts.css": ("autotuner.report", "templates/style.css", "text/css; charset=utf-8"),
     "ui.css": ("api.ui", "static/ui.css", "text/css; charset=utf-8"),
     "icon.svg": ("api.ui", "static/icon.svg", "image/svg+xml"),
+    "live.js": ("api.ui", "static/live.js", "text/javascript; charset=utf-8"),
     HTMX: ("api.ui", f"static/{HTMX}", "text/javascript; charset=utf-8"),
 }
 """Each file's name in an address: its package, its path there, and its media type. Nothing else is served."""

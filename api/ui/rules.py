@@ -26,6 +26,7 @@ PAGES: tuple[Rule, ...] = (
     Rule("GET", "/ui/studies", Scope.VIEWER),
     Rule("GET", "/ui/studies/{study_id}", Scope.VIEWER),
     Rule("GET", "/ui/studies/{study_id}/live", Scope.VIEWER),
+    Rule("GET", "/ui/studies/{study_id}/events", Scope.VIEWER),
     Rule("GET", "/ui/studies/{study_id}/ask/{wish}", Scope.OPERATOR),
     Rule("POST", "/ui/studies/{study_id}/ask/{wish}", Scope.OPERATOR),
     Rule("GET", "/ui/studies/{study_id}/decide/{wish}", Scope.APPROVER),

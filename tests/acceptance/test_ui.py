@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
@@ -70,6 +71,11 @@ class Service:
     secret: str
 
     @property
+    def headers(self) -> dict[str, str]:
+        """What an admin sends over REST."""
+        return {"Authorization": f"Bearer {self.secret}"}
+
+    @property
     def study(self) -> Study:
         """The newest study."""
         return self.application.store.study("latest")
@@ -112,13 +118,11 @@ def service() -> Iterator[Service]:
 
 def a_target(made: Service) -> None:
     """Register the target over REST, as `autotuner target apply` would."""
-    import httpx  # noqa: PLC0415 - only here
-
     study = {**TARGET["study"], "approval": "manual", "sampler": "tpe"}
     answer = httpx.post(
         f"{made.address}/v1/targets",
         json={**TARGET, "study": study},
-        headers={"Authorization": f"Bearer {made.secret}"},
+        headers=made.headers,
     )
     assert answer.status_code == 201, answer.text
 
@@ -257,6 +261,38 @@ def live_address(page: Page) -> str:
     return str(page.locator("[hx-get]").get_attribute("hx-get"))
 
 
+NO_TIMERS = "window.setInterval = () => 0"
+LOST = "retry: 3600000\n\n"
+"""A stream that ends at once and is not asked for again for an hour."""
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "no stream"])
+def test_a_study_is_seen_live_by_its_stream_and_without_it(browser: Browser, stream: bool) -> None:
+    """Without the page's timer only the stream brings news; without a stream only the timer does."""
+    with service() as made, visiting(browser, made) as page:
+        a_target(made)
+        started = httpx.post(f"{made.address}/v1/studies", json={"target": "vision"}, headers=made.headers)
+        assert started.status_code == 201, started.text
+        sign_in(page, made)
+        if stream:
+            page.add_init_script(NO_TIMERS)
+        else:
+            page.route(
+                "**/events?*", lambda route: route.fulfill(body=LOST, content_type="text/event-stream")
+            )
+        with page.expect_response(lambda answer: "/events?" in answer.url):
+            page.goto(f"/ui/studies/{made.study.id}")
+        made.carry(lambda study: study.trial is not None)
+        expect(page.get_by_role("heading", name="The trial under way: #0")).to_be_visible()
+        made.carry(lambda study: study.phase is Phase.APPROVAL)
+        expect(page.get_by_role("link", name="Approve…")).to_be_visible()
+        cancelled = httpx.post(f"{made.address}/v1/studies/latest/cancel", headers=made.headers)
+        assert cancelled.status_code == 202, cancelled.text
+        made.carry(lambda study: False)
+        expect(page.get_by_role("heading", name="Why it ended so")).to_be_visible()
+        expect(page.locator("[hx-get]")).to_have_count(0)
+
+
 def approves(page: Page, made: Service) -> None:
     waiting = made.carry(lambda study: study.phase is Phase.APPROVAL)
     assert waiting.phase is Phase.APPROVAL, waiting.reason
@@ -286,10 +322,7 @@ def lived_in() -> Iterator[Service]:
     with service() as made:
         a_target(made)
         store, clock = made.application.store, made.terminal.clock
-        headers = {"Authorization": f"Bearer {made.secret}"}
-        import httpx  # noqa: PLC0415 - only here
-
-        with httpx.Client(base_url=made.address, headers=headers) as rest:
+        with httpx.Client(base_url=made.address, headers=made.headers) as rest:
             rest.post("/v1/studies", json={"target": "vision", "study": {"approval": "automatic"}})
             made.carry(lambda study: False)
             assert made.study.outcome is Outcome.PROMOTED
@@ -311,6 +344,7 @@ ADDRESSES = {
     "targets": "/ui/targets",
     "target": "/ui/targets/vision",
     "budget": "/ui/targets/vision/slo-budget",
+    "diagnosis": "/ui/targets/vision/diagnosis",
     "start": "/ui/targets/vision/start",
     "schedule": "/ui/targets/vision/schedule",
     "studies": "/ui/studies",

@@ -294,7 +294,10 @@ def test_an_ended_study_asks_for_nothing_more_and_says_why_it_ended_so(rest: Res
 
     page = browser.open(f"/ui/studies/{study.id}")
     live = browser.ask("GET", f"/ui/studies/{study.id}/live?seen=0")
+    events = browser.ask("GET", f"/ui/studies/{study.id}/events?seen=0")
 
+    assert events.headers["content-type"].startswith("text/event-stream")
+    assert events.text.splitlines()[-3] == "event: ended"
     assert "Why was the incumbent kept? Nothing better." in page.text
     assert not [told for _, told in page.tags if "hx-get" in told]
     assert (live.status_code, live.headers["HX-Refresh"]) == (204, "true")

@@ -1,4 +1,4 @@
-"""Studies: the list, and one with what it does now; the live part is asked for again while it runs."""
+"""Studies: the list, and one with what it does now; the live part is asked for again at each event while it runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from api.dependencies import App
 from api.lists import ReadRoute
 from api.paging import cursor_of, window
 from api.parameters import StudyId
+from api.routes.events import LastEventId, streamed
 from api.routes.studies import NEWEST_FIRST
 from api.schemas.questions import StudiesAsked
 from api.ui.forms import question
@@ -55,6 +56,14 @@ def show_study(app: App, request: Request, study_id: StudyId) -> Response:
         wanted = TrialFilter(study=view.standing.summary.id)
         listed = app.catalogue.trials(wanted, TrialOrder(), Window(LISTED)).items
     return renderer_of(request).page(request.scope, "study.html.j2", view=view, listed=listed, legend=LEGEND)
+
+
+@router.get("/{study_id}/events")
+async def events(
+    app: App, request: Request, study_id: StudyId, seen: Seen = 0, last_event_id: LastEventId = None
+) -> Response:
+    """Stream what the study does from `seen` on, the newest entry shown; a browser that reconnects says the last."""
+    return await streamed(app, request, study_id, seen if last_event_id is None else last_event_id)
 
 
 @router.get("/{study_id}/live")
