@@ -147,4 +147,4 @@ class CertificateWatch:
 def _held_against(proof: Proof, serves: Production, day: Day, now: datetime) -> Covered:
     given = proof.certificate
     why = proof.lapsed or unlike(given, serves.fingerprints) or contradicted(given, serves.provenances)
-    return covered(given.study_id, given.band, why, day, now)
+    return covered(given.study_id, given.band, why, day, now, unread=serves.fault)

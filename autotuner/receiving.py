@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from autotuner.domain.slow_requests import MOST_SPANS
 from autotuner.domain.sources import TraceStore
 from autotuner.domain.spans import MODEL_EVENTS, Span
+from autotuner.errors import Unavailable
 from autotuner.ports import Clock, Listening, ReceivedSpans, SlowTrace
 
 TOGETHER_AFTER = timedelta(seconds=6)
@@ -56,6 +57,7 @@ class Receiver:
         self._held = 0
         self._listening: Sequence[Listening] = ()
         self._asked_at: datetime | None = None
+        self._fault: Unavailable | None = None
 
     def take(self, body: bytes, *, as_json: bool) -> int:
         """Take in an export request; returns how many of its spans were of interest to nobody.
@@ -75,8 +77,15 @@ class Receiver:
         return len(spans) - len(ours)
 
     def _targets(self, now: datetime) -> Sequence[Listening]:
+        """Who listens, asked anew every few seconds; a failure is told to all until then: nobody waits in line."""
         if self._asked_at is None or not timedelta(0) <= now - self._asked_at < KNOWN_FOR:
-            self._listening, self._asked_at = self._received.listening(), now
+            self._asked_at, self._fault = now, None
+            try:
+                self._listening = self._received.listening()
+            except Unavailable as error:
+                self._fault = error
+        if self._fault is not None:
+            raise Unavailable(self._fault.system, self._fault.detail) from self._fault
         return self._listening
 
     def _add(self, spans: Iterable[Span], listening: Sequence[Listening], now: datetime) -> None:

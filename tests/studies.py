@@ -144,7 +144,8 @@ def a_trace_store() -> TraceStore:
 
 def a_fast_step() -> Step:
     """A judged level of which even the p99 is known."""
-    return a_step(latency=Latency(0.01, 0.02, 0.03))
+    unread = SlowRequests("Tempo", fault="no answer within 2 s")
+    return a_step(latency=Latency(0.01, 0.02, 0.03), slow=unread)
 
 
 def a_trial(number: int = 0, **changes: Any) -> Trial:

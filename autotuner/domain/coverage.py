@@ -27,7 +27,7 @@ class Coverage(StrEnum):
     """Production runs something else: another configuration, version, image or device, or promises more."""
     NONE = "none"
     UNREAD = "unread"
-    """Production does not tell what it runs."""
+    """Production, or a part of it, does not tell what it runs or carries."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,12 @@ def load_between(target: Target, first: Sample, last: Sample) -> float | None:
     return Window(first, last).rate_per_second(backends) / len(target.stable)
 
 
-def covered(study_id: str, band: Band, against: str, day: Day, now: datetime) -> Covered:
+def covered(study_id: str, band: Band, against: str, day: Day, now: datetime, *, unread: str = "") -> Covered:
     """Return how production stands against one certificate, of the study `study_id`.
 
     against: what is known against it besides the load; empty for nothing. More than its band at any time of the day is
-    outside; less is so every night, so that only a whole day below the band is.
+    outside; less is so every night, so that only a whole day below the band is. unread: what of production could not
+    be read, empty for nothing: what is not known never covers (guards rule 1).
     """
     if against:
         return Covered(Coverage.CHANGED, against, study_id, band)
@@ -112,6 +113,8 @@ def covered(study_id: str, band: Band, against: str, day: Day, now: datetime) ->
     if carried is not None and day.is_whole(now) and carried < band.lowest_per_second:
         why = f"a replica carried at most {carried:.1f} requests a second for a day, {told}"
         return Covered(Coverage.OUTSIDE, why, study_id, band)
+    if unread or carried is None:
+        return Covered(Coverage.UNREAD, unread or "its load is not known yet", study_id, band)
     return Covered(Coverage.COVERS, "", study_id, band)
 
 

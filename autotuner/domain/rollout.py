@@ -322,7 +322,8 @@ def _ended(study: Study, seen: Observation) -> Decision:
 def _stands(study: Study, outcome: Outcome, seen: Observation) -> bool:
     """Say whether every stable replica serves what a promotion, or taking one back, was to bring.
 
-    A pod that is not there comes back with what the ConfigMap says, which is the same.
+    A pod that is not there comes back with what the ConfigMap says, which is the same; where none is read at all,
+    nothing is known.
     """
     incumbent, winner = study.incumbent, winning_configuration(study)
     if outcome not in (Outcome.PROMOTED, Outcome.ROLLED_BACK) or incumbent is None or winner is None:
@@ -334,7 +335,7 @@ def _stands(study: Study, outcome: Outcome, seen: Observation) -> bool:
     }
     workload = study.plan.target.workload
     comes_back = workload is not None and bool(workload.config_map)
-    return all(
+    return any(name in seen.fingerprints for name in wanted) and all(
         seen.fingerprints.get(name, served if comes_back else None) == served
         for name, served in wanted.items()
     )

@@ -279,7 +279,7 @@ class Tokens(Protocol):
 
 
 class ReceivedSpans(Protocol):
-    """Spans of slow requests that were sent here, kept for an hour at most. All raise Unavailable."""
+    """Spans of slow requests that were sent here, dropped after an hour, when others come. All raise Unavailable."""
 
     def listening(self) -> Sequence[Listening]:
         """Return the targets with a study that has not ended whose spans are sent here."""

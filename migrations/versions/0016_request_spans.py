@@ -52,7 +52,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    op.execute("DELETE FROM tokens WHERE 'tracer' = ANY (scopes)")
+    op.execute("DELETE FROM tokens WHERE scopes = ARRAY['tracer']::text[]")
+    op.execute("UPDATE tokens SET scopes = array_remove(scopes, 'tracer') WHERE 'tracer' = ANY (scopes)")
     _scopes("")
     op.drop_table("request_spans")
 

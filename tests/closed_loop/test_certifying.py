@@ -107,6 +107,8 @@ def test_another_configuration_in_production_is_not_covered() -> None:
 
 def test_another_version_of_the_model_is_not_covered_and_the_next_night_says_so() -> None:
     scene = Scene(certified())
+    first = scene.look()
+    assert (first.state, first.reason) == (Coverage.UNREAD, "its load is not known yet")
     assert scene.look().state is Coverage.COVERS
 
     scene.loop.target.faults.another_version("stable-0", "2")
@@ -114,6 +116,15 @@ def test_another_version_of_the_model_is_not_covered_and_the_next_night_says_so(
     assert found.state is Coverage.CHANGED
     assert "stable-0 runs version 2 of the model instead of 1" in found.reason
     assert scene.certificates.why_another(scene.name) == found.reason
+
+
+def test_one_server_that_does_not_answer_is_enough_to_prove_nothing() -> None:
+    scene = Scene(certified())
+    assert scene.look(2).state is Coverage.COVERS
+    scene.loop.target.faults.crash("stable-1")
+    found = scene.look()
+    assert (found.state, found.wants_another) == (Coverage.UNREAD, False)
+    assert "stable-1" in found.reason
 
 
 def test_a_server_that_does_not_answer_proves_nothing() -> None:

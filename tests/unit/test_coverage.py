@@ -36,7 +36,7 @@ def a_day(*loads: float, since_hours: float = 0.0) -> Day:
 @pytest.mark.parametrize(
     ("day", "state"),
     [
-        (a_day(), Coverage.COVERS),
+        (a_day(), Coverage.UNREAD),
         (a_day(120.0), Coverage.COVERS),
         (a_day(120.1), Coverage.OUTSIDE),
         (a_day(130.0, 50.0), Coverage.OUTSIDE),
@@ -49,8 +49,18 @@ def a_day(*loads: float, since_hours: float = 0.0) -> Day:
 def test_the_busiest_minutes_of_a_day_are_held_against_the_band(day: Day, state: Coverage) -> None:
     found = covered("s1", BAND, "", day, START)
     assert found.state is state
-    assert bool(found.reason) is (state is Coverage.OUTSIDE)
+    assert bool(found.reason) is (state is not Coverage.COVERS)
     assert found.wants_another is (state is Coverage.OUTSIDE)
+
+
+def test_a_part_of_production_that_is_not_read_is_never_covered() -> None:
+    found = covered("s1", BAND, "", a_day(60.0), START, unread="stable-1 is unavailable")
+    assert (found.state, found.reason, found.wants_another) == (
+        Coverage.UNREAD,
+        "stable-1 is unavailable",
+        False,
+    )
+    assert covered("s1", BAND, "", a_day(130.0), START, unread="x").state is Coverage.OUTSIDE
 
 
 def test_the_reason_has_the_load_and_the_band() -> None:

@@ -88,9 +88,9 @@ def _answers_still(
     A server that ends a connection, as a failover does, says so: there is something to read where nothing was asked.
     """
     rested = monotonic() - record.info["used_at"] >= RESTED_SECONDS
-    if not rested and not _has_something_to_read(connection.pgconn.socket):
-        return
     try:
+        if not rested and not _has_something_to_read(connection.pgconn.socket):
+            return
         ping(connection)
     except psycopg.Error as error:
         raise exc.InvalidatePoolError from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -78,7 +79,10 @@ class PrometheusSource:
             page = seen.servers[name].scrape(when)
             pages[name] = Scraped(self._our_time(when), page, devices_told.get(name))
             try:
-                self.backlogs[name] = triton.read_backlog(page, self._model)
+                with suppress(
+                    Unreadable
+                ):  # told to a person, and no evidence: an odd value of it voids nothing
+                    self.backlogs[name] = triton.read_backlog(page, self._model)
                 counted = triton.read_server(page, self._model, told.get(name, triton.UNTOLD))
                 servers[name] = self._with_memory(counted, pages[name])
                 servers[name] = replace(

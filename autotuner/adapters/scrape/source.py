@@ -7,6 +7,7 @@ says why in words for people.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -73,7 +74,8 @@ class ScrapedMetrics:
     ) -> ServerCounters | None:
         try:
             page = Page(answers[self._metrics_url(replica)].read(), triton.WANTED)
-            self.backlogs[replica.name] = triton.read_backlog(page, self._target.model)
+            with suppress(Unreadable):  # told to a person, and no evidence: an odd value of it voids nothing
+                self.backlogs[replica.name] = triton.read_backlog(page, self._target.model)
             return triton.read_server(page, self._target.model, self._statistics(replica, answers, faults))
         except Unreadable as reason:
             _note(faults, replica.name, f"the server's metrics ({self._metrics_url(replica)}): {reason}")

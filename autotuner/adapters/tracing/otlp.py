@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
 from autotuner.domain.spans import Span, hexadecimal, instant_ns
 from autotuner.instruments.readings import Unreadable
@@ -29,25 +30,34 @@ def spans_of_protobuf(body: bytes) -> list[Span]:
         request = ExportTraceServiceRequest.FromString(body)
     except DecodeError as error:
         raise Unreadable("something that is no OTLP") from error
-    return [span for each in request.resource_spans for span in _of_resource(each)]
+    try:
+        return [span for each in request.resource_spans for span in _of_resource(each)]
+    except (ValueError, OverflowError) as error:
+        raise Unreadable("something that is no OTLP") from error
 
 
 def _of_resource(found: ResourceSpans) -> Iterator[Span]:
     resource = _texts(found.resource.attributes)
     for scope in found.scope_spans:
         for span in scope.spans:
-            if len(span.trace_id) * 2 == TRACE_DIGITS and len(span.span_id) * 2 == SPAN_DIGITS:
+            if _has_ids(span):
                 yield Span(
                     trace_id=span.trace_id.hex(),
                     span_id=span.span_id.hex(),
                     parent_id=span.parent_span_id.hex(),
                     service=resource.get(SERVICE, ""),
                     name=span.name,
-                    started_ns=span.start_time_unix_nano,
-                    ended_ns=span.end_time_unix_nano,
+                    started_ns=instant_ns(span.start_time_unix_nano),
+                    ended_ns=instant_ns(span.end_time_unix_nano),
                     attributes={**resource, **_texts(span.attributes)},
-                    events={event.name: event.time_unix_nano for event in span.events},
+                    events={event.name: instant_ns(event.time_unix_nano) for event in span.events},
                 )
+
+
+def _has_ids(span: ExportedSpan) -> bool:
+    """Whether a span's ids are as long as they must be; one without a parent has none."""
+    own = len(span.trace_id) * 2 == TRACE_DIGITS and len(span.span_id) * 2 == SPAN_DIGITS
+    return own and len(span.parent_span_id) * 2 in (0, SPAN_DIGITS)
 
 
 def _texts(attributes: Iterable[KeyValue]) -> dict[str, str]:
