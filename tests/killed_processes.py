@@ -71,7 +71,7 @@ LIMIT_SECONDS = 400.0
 ASKED_EVERY = 4
 """Turns between two looks whether studies run: each is a connection of its own."""
 
-DOORS = ("model_config", "is_ready", "load", "weights", "set_weights", "sample")
+DOORS = ("model_config", "provenance", "is_ready", "load", "weights", "set_weights", "sample")
 
 
 class SharedClock:
