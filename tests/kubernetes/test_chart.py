@@ -77,7 +77,7 @@ def test_every_pod_is_restricted_and_only_who_needs_it_has_a_token(values: tuple
         assert pod["securityContext"]["runAsNonRoot"]
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-        needs = container["name"] in ("worker", "reaper", "leave")
+        needs = container["name"] in ("worker", "scheduler", "reaper", "leave")
         assert pod["automountServiceAccountToken"] == needs
 
 
