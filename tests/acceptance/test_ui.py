@@ -188,7 +188,10 @@ def write(page: Page, name: str, text: str) -> None:
 def test_a_newcomer_finds_the_whole_way_by_keyboard_alone(browser: Browser) -> None:
     with service() as made, visiting(browser, made) as page:
         page.goto("/")
-        page.keyboard.type(made.secret)  # the field has the focus already
+        field = page.get_by_role("textbox", name="Token")
+        expect(field).to_be_focused()  # from the start, nobody has to reach it
+        page.keyboard.type(made.secret)
+        expect(field).to_have_value(made.secret)
         page.keyboard.press("Enter")
         expect(page.get_by_text("No target is registered yet")).to_be_visible()
         a_target(made)
