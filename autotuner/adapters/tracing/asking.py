@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from autotuner.domain.sources import TraceStore
+from autotuner.domain.spans import Services
+from autotuner.domain.target import Target
 from autotuner.errors import AutotunerError
 from autotuner.instruments.readings import Unreadable
 from autotuner.ports import Clock
@@ -120,3 +122,19 @@ def _trusted(store: TraceStore, secrets: Secrets) -> ssl.SSLContext | bool:
         return ssl.create_default_context(cadata=secrets(store.ca))
     except ssl.SSLError as error:
         raise Unreadable(f"the secret {store.ca} is no certificate in PEM") from error
+
+
+class Asker:
+    """What every store that is asked has of its target. Implementations answer `Traces.slow_requests`."""
+
+    def __init__(self, target: Target, secrets: Secrets, clock: Clock) -> None:
+        assert target.traces is not None
+        self._target = target
+        self._store = target.traces
+        self._services = Services(self._store.gateway, self._store.triton)
+        self._secrets = secrets
+        self._clock = clock
+
+    def _asking(self) -> contextlib.AbstractContextManager[Asking]:
+        """Ask the store inside the block; see `asking`."""
+        return asking(self._store, self._secrets, self._clock)

@@ -10,34 +10,24 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from autotuner.adapters.tracing.asking import Asking, Secrets, asking
+from autotuner.adapters.tracing.asking import Asker, Asking
 from autotuner.domain.slow_requests import MOST_TRACES, Question, SlowRequests, slow_requests, unread
-from autotuner.domain.spans import Services, Span, hexadecimal, instant_ns
-from autotuner.domain.target import Target
+from autotuner.domain.spans import Span, hexadecimal, instant_ns
 from autotuner.instruments.readings import Unreadable
-from autotuner.ports import Clock
 
 SOURCE = "Jaeger"
 EVENT_NAMES = ("event", "message", "name")
 """Under which of these a log of a span has an event's name: it depends on Jaeger's version."""
 
 
-class JaegerTraces:
+class JaegerTraces(Asker):
     """What a Jaeger has of a target's slow requests."""
-
-    def __init__(self, target: Target, secrets: Secrets, clock: Clock) -> None:
-        assert target.traces is not None
-        self._target = target
-        self._store = target.traces
-        self._services = Services(self._store.gateway, self._store.triton)
-        self._secrets = secrets
-        self._clock = clock
 
     def slow_requests(self, question: Question) -> SlowRequests:
         """Return where slow requests spent their time; see `Traces`."""
         marks = self._target.marks(question.replicas)
         try:
-            with asking(self._store, self._secrets, self._clock) as store:
+            with self._asking() as store:
                 traces = [trace for mark in marks for trace in self._asked(store, question, mark, len(marks))]
         except Unreadable as fault:
             return unread(SOURCE, str(fault))

@@ -7,13 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autotuner.adapters.tracing.asking import Asking, Secrets, asking
+from autotuner.adapters.tracing.asking import Asker, Asking
 from autotuner.adapters.tracing.otlp import spans_of_json
 from autotuner.domain.slow_requests import MOST_TRACES, Question, SlowRequests, slow_requests, unread
-from autotuner.domain.spans import Services, Span
-from autotuner.domain.target import Target
+from autotuner.domain.spans import Span
 from autotuner.instruments.readings import Unreadable
-from autotuner.ports import Clock
 
 SOURCE = "Tempo"
 MOST_READ = 20
@@ -22,22 +20,14 @@ MOST_READ = 20
 TRACE_ID = re.compile(r"[0-9a-fA-F]{1,32}")
 
 
-class TempoTraces:
+class TempoTraces(Asker):
     """What a Tempo has of a target's slow requests."""
-
-    def __init__(self, target: Target, secrets: Secrets, clock: Clock) -> None:
-        assert target.traces is not None
-        self._target = target
-        self._store = target.traces
-        self._services = Services(self._store.gateway, self._store.triton)
-        self._secrets = secrets
-        self._clock = clock
 
     def slow_requests(self, question: Question) -> SlowRequests:
         """Return where slow requests spent their time; see `Traces`."""
         marks = self._target.marks(question.replicas)
         try:
-            with asking(self._store, self._secrets, self._clock) as store:
+            with self._asking() as store:
                 ids = [found for mark in marks for found in self._found(store, question, mark)]
                 traces, remarks = _read_all(store, list(dict.fromkeys(ids)))
         except Unreadable as fault:
