@@ -19,7 +19,7 @@ from tests.builders import ManualClock
 from tests.closed_loop.test_rollback import promoted
 from tests.command_line import TARGET, Terminal
 from tests.rest import Rest, a_secret, serving
-from tests.studies import TTL, a_rich_study, a_step, a_trial, append, ended, judged
+from tests.studies import TTL, a_fast_step, a_rich_study, a_step, a_trial, append, ended, judged
 
 BUDGET = "/ui/targets/vision/slo-budget"
 SCHEDULE = "/ui/targets/vision/schedule"
@@ -604,11 +604,14 @@ def test_what_others_wrote_is_shown_as_text(rest: Rest, browser: Browser) -> Non
 
 
 def test_the_page_of_a_trial_shows_where_slow_requests_spent_their_time(rest: Rest, browser: Browser) -> None:
-    study = a_recorded_study(rest)
+    study = a_recorded_study(rest, trials=(judged(a_trial(0)), judged(a_trial(1, steps=(a_fast_step(),)))))
 
-    page = browser.open(f"/ui/studies/{study.id}/trials/0")
+    told = browser.open(f"/ui/studies/{study.id}/trials/0").text
+    untold = browser.open(f"/ui/studies/{study.id}/trials/1").text
 
-    assert "Where slow requests spent their time" in page.text
-    assert "Mean time of a slow request by part" in page.text
-    assert "70 % of their time was not inference" in page.text
-    assert "1 of 2 without Triton" in page.text
+    assert "Where slow requests spent their time" in told
+    assert "Mean time of a slow request by part" in told
+    assert "70 % of their time was not inference" in told
+    assert "1 of 2 without Triton" in told
+    assert "Not known: Tempo: no answer within 2 s." in untold
+    assert "Mean time of a slow request by part" not in untold
