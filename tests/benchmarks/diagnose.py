@@ -58,10 +58,10 @@ CAPACITY_REQUESTS, CAPACITY_WINDOWS = 1200, (7.0, 25.0)
 THIN = 50.0
 """Requests a second below which fewer configurations are measured: windows become long."""
 
-CAPACITIES = 4
+CAPACITIES = 6
 """Configurations of a workload whose capacity is measured: each takes half a minute."""
 
-THIN_CONFIGURATIONS, THIN_CAPACITIES = 4, 0
+THIN_CONFIGURATIONS, THIN_CAPACITIES = 4, 2
 FLUSH = timedelta(milliseconds=250)
 
 P99_TARGET, CAPACITY_TARGET = 0.15, 0.10
@@ -214,8 +214,8 @@ def configurations(workload: Workload) -> tuple[Configuration, ...]:
     return tuple(one for one in dict.fromkeys(made) if one != incumbent)[:6]
 
 
-def compare(name: str, directory: Path) -> list[Compared]:
-    """Diagnose a workload once, then measure what was predicted."""
+def compare(name: str, directory: Path) -> Iterator[Compared]:
+    """Diagnose a workload before each configuration, then measure what was predicted."""
     workload = load_workload(name)
     ceiling, rate = workload.slo.p99_ms / 1e3, _rate(workload)
     length = _length(REQUESTS, rate, WINDOWS)
@@ -223,7 +223,6 @@ def compare(name: str, directory: Path) -> list[Compared]:
     capacities = CAPACITIES
     if rate < THIN:
         wanted, capacities = wanted[:THIN_CONFIGURATIONS], THIN_CAPACITIES
-    compared = []
     with running(workload, directory) as stack:
         for number, configuration in enumerate(wanted):
             stack.load(workload.incumbent_configuration())
@@ -237,9 +236,8 @@ def compare(name: str, directory: Path) -> list[Compared]:
                 capacity = measured_capacity(stack, told.capacity.value, ceiling)
                 stack.traffic.set_rate(rate)
             row = Compared(name, configuration, told.p99_seconds, told.capacity, p99, capacity)
-            compared.append(row)
             print(_line(row), file=sys.stderr, flush=True)
-    return compared
+            yield row
 
 
 def predicted(found: Prediction, configuration: Configuration, ceiling: float, rate: float) -> Expected:
@@ -281,13 +279,11 @@ def _crossing(seen: Sequence[tuple[float, float]], ceiling: float) -> float | No
     return float(low * (high / low) ** share)
 
 
-def all_compared(names: Sequence[str] = WORKLOADS) -> list[Compared]:
+def all_compared(names: Sequence[str] = WORKLOADS) -> Iterator[Compared]:
     """Every workload, one after the other."""
-    found = []
     for name in names:
         with tempfile.TemporaryDirectory() as directory:
-            found += compare(name, Path(directory))
-    return found
+            yield from compare(name, Path(directory))
 
 
 def rows_of(compared: Sequence[Compared]) -> list[Row]:
@@ -341,7 +337,7 @@ def _percent(value: float | None) -> str:
 
 def rows() -> list[Row]:
     """The whole table."""
-    return rows_of(all_compared())
+    return rows_of(list(all_compared()))
 
 
 HEAD = (
@@ -392,10 +388,13 @@ def main() -> int:
     )
     asked = parser.parse_args()
     began = time.monotonic()
-    compared = all_compared(asked.workload or WORKLOADS)
+    compared = []
+    for one in all_compared(asked.workload or WORKLOADS):
+        compared.append(one)
+        if asked.rows:  # at once: a run takes half an hour, and may be ended
+            with asked.rows.open("a", encoding="utf-8") as file:
+                file.write(f"{_kept(one)}\n")
     if asked.rows:
-        with asked.rows.open("a", encoding="utf-8") as file:
-            file.writelines(f"{_kept(one)}\n" for one in compared)
         compared = [_read(line) for line in asked.rows.read_text("utf-8").splitlines()]
     text = markdown(compared, time.monotonic() - began)
     print(text)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotuner.batching.arrivals import Intensity, draw
-from autotuner.batching.production import Observed, understand
+from autotuner.batching.arrivals import Intensity, draw, learn_counts
+from autotuner.batching.production import Bursts, Observed, understand, with_bursts
 from autotuner.batching.prospect import Asked, Prospect, prospect
 from autotuner.batching.simulator import Device, Law, simulate
 from autotuner.batching.trials import Aim, BatchCount, Setting
@@ -25,11 +25,16 @@ FREE = Setting(0.0, (), 1, 32)
 RATE, SECONDS = 170.0, 60.0
 
 
-def watched(setting: Setting = TODAY, rate: float = RATE, busy: float | None = None) -> Observed:
-    """What a diagnosis would see of a simulated replica with Poisson arrivals."""
+CONSTANT = Intensity(1.0, np.ones(1))
+
+
+def watched(
+    setting: Setting = TODAY, rate: float = RATE, busy: float | None = None, intensity: Intensity = CONSTANT
+) -> Observed:
+    """What a diagnosis would see of a simulated replica, with Poisson arrivals or such as the intensity says."""
     rng = np.random.default_rng(3)
     count = round(rate * SECONDS)
-    arrivals = draw(Intensity(1.0, np.ones(1)), rate, count, rng)
+    arrivals = draw(intensity, rate, count, rng)
     run = simulate(arrivals, setting, Device(CURVE, Law.EXCLUSIVE, 0.9), np.ones(1))
     counts, _ = np.histogram(arrivals, bins=240)
     p50, p95, p99 = (float(value) for value in np.quantile(run.latency_seconds, (0.5, 0.95, 0.99)))
@@ -46,7 +51,7 @@ def watched(setting: Setting = TODAY, rate: float = RATE, busy: float | None = N
 
 def truth(setting: Setting, rate: float = RATE) -> float:
     """p99 seconds of a long simulated window."""
-    arrivals = draw(Intensity(1.0, np.ones(1)), rate, 40_000, np.random.default_rng(11))
+    arrivals = draw(CONSTANT, rate, 40_000, np.random.default_rng(11))
     run = simulate(arrivals, setting, Device(CURVE, Law.EXCLUSIVE, 0.9), np.ones(1))
     return float(np.quantile(run.latency_seconds, 0.99))
 
@@ -96,6 +101,21 @@ def test_the_busy_share_of_the_device_says_what_a_second_instance_would_do() -> 
 
 def test_poisson_arrivals_show_no_bursts_between_looks() -> None:
     assert understand(watched(FREE), seed=0).bursts.sigma == 0.0
+
+
+def test_a_rate_that_changes_slowly_shows_no_bursts_between_looks_either() -> None:
+    slow = np.tile(np.repeat([1.75, 0.5, 0.5], 5), 20)  # in bins of 0.25 s: high for 1.25 s, low for 2.5 s
+    seen = watched(Setting(0.0, (), 1, 64), rate=150.0, intensity=Intensity(0.25, slow / slow.mean()))
+
+    assert seen.dispersion > 3.0
+    assert {understand(seen, seed).bursts.sigma for seed in range(3)} <= {0.0, 0.2}
+
+
+def test_bursts_between_looks_are_found() -> None:
+    constant = learn_counts(np.ones(4), 0.25)
+    seen = watched(FREE, intensity=with_bursts(constant, Bursts(0.6, 0.15), seed=5))
+
+    assert understand(seen, seed=0).bursts.sigma >= 0.4
 
 
 # -- what cannot be predicted
