@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from markupsafe import Markup
 
@@ -17,6 +18,9 @@ from autotuner.report.text import tick
 
 LOWER = 0.62
 """A time line is lower than it is wide by this much more than the other charts."""
+
+REMEMBERED = 256
+"""Time lines that are kept once they are drawn, some 10 kB each."""
 
 ROWS = 4
 """Heights at which words stand beside the lines, one after another."""
@@ -55,8 +59,12 @@ class Line:
     words: str
 
 
-def draw(name: str, marks: Sequence[Mark], lines: Sequence[Line]) -> tuple[Markup, ...]:
-    """Return the time line in every size of the other charts; nothing where there is no mark."""
+@lru_cache(maxsize=REMEMBERED)
+def draw(name: str, marks: tuple[Mark, ...], lines: tuple[Line, ...]) -> tuple[Markup, ...]:
+    """Return the time line in every size of the other charts; nothing where there is no mark.
+
+    It is remembered by all that it is made of, so it cannot be out of date.
+    """
     return tuple(_drawn(name, marks, lines, size) for size in SIZES) if marks else ()
 
 
