@@ -23,7 +23,7 @@ serve: setup ## Serve the web UI and the REST API on a stack on this machine
 	@$(BIN)/autotuner serve --sandbox $(ARGS)
 
 test: setup ## Run all tests
-	@$(BIN)/pytest $(ARGS)
+	@bash scripts/test.sh $(ARGS)
 
 test-fast: setup ## Run the unit and contract tests that start no process
 	@$(BIN)/pytest -m "(unit or contract) and not integration" $(ARGS)
