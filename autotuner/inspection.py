@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from autotuner.domain.judgement import SCREENING, STRICT
 from autotuner.domain.measurement import Sample, Window
-from autotuner.domain.needs import Answer, Need, edge, requests_to_accept
+from autotuner.domain.needs import Answer, Check, edge, requests_to_accept
 from autotuner.domain.ramp import fair_share
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Target
@@ -39,7 +39,7 @@ class Inspection:
     """All that was found. rates: requests a second by replica; every: usual seconds between scrapes, by door."""
 
     source: str
-    findings: tuple[Need, ...]
+    findings: tuple[Check, ...]
     edges_seconds: tuple[float, ...]
     rates: Mapping[str, float]
     verdicts: tuple[VerdictCost, ...]
@@ -102,24 +102,24 @@ def _preset(target: Target) -> Preset:
 # ---- the gateway ----
 
 
-def _gateway(plan: StudyPlan, looks: Looks) -> Iterator[Need]:
+def _gateway(plan: StudyPlan, looks: Looks) -> Iterator[Check]:
     sample = looks.last
     if not sample.gateway:
         why = sample.faults.get("gateway", "no data")
-        yield Need("gateway", Answer.NO, why, _gateway_scrape(plan.target))
+        yield Check("gateway", Answer.NO, why, _gateway_scrape(plan.target))
         return
     for name in plan.target.backends(replica.name for replica in plan.target.replicas):
         if name in sample.gateway:
             counters = sample.gateway[name]
             detail = f"{counters.sent:,} requests counted, {counters.failed:,} failed; {_age(looks)}"
-            yield Need(f"gateway {name}", Answer.YES, detail)
+            yield Check(f"gateway {name}", Answer.YES, detail)
         else:
-            yield Need(f"gateway {name}", Answer.NO, sample.faults.get(name, "no data"))
+            yield Check(f"gateway {name}", Answer.NO, sample.faults.get(name, "no data"))
     ceiling = plan.slo.p99_ceiling_seconds
     yield edge(sample.edges_seconds, ceiling, _bucket(_preset(plan.target), ceiling))
     note = _preset(plan.target).note
     if note:
-        yield Need("what this gateway cannot tell", Answer.DOUBTFUL, note)
+        yield Check("what this gateway cannot tell", Answer.DOUBTFUL, note)
 
 
 def _age(looks: Looks) -> str:
@@ -147,23 +147,23 @@ def _gateway_scrape(target: Target) -> str:
 # ---- the servers ----
 
 
-def _servers(plan: StudyPlan, looks: Looks) -> Iterator[Need]:
+def _servers(plan: StudyPlan, looks: Looks) -> Iterator[Check]:
     sample, target = looks.last, plan.target
     for replica in target.replicas:
         name, counted = replica.name, sample.servers.get(replica.name)
         if counted is None:
             address = replica.metrics_url.partition("://")[2].partition("/")[0]
-            yield Need(
+            yield Check(
                 f"server {name}", Answer.NO, sample.faults.get(name, "no data"), _scrape(target, address)
             )
             continue
         detail = f"{counted.succeeded:,} requests answered, {counted.failed:,} failed"
-        yield Need(f"server {name}", Answer.YES, detail)
+        yield Check(f"server {name}", Answer.YES, detail)
         yield from _backlog(name, looks)
         yield _memory(target, name, counted.memory_used_bytes, counted.memory_total_bytes)
         if not counted.batches:
             why = sample.faults.get(name, "the model has run nothing since it was loaded")
-            yield Need(f"batches {name}", Answer.DOUBTFUL, f"no statistics by batch size: {why}")
+            yield Check(f"batches {name}", Answer.DOUBTFUL, f"no statistics by batch size: {why}")
 
 
 REASONS = {
@@ -176,21 +176,21 @@ REASONS = {
 """What Triton means by its reasons of failures."""
 
 
-def _backlog(name: str, looks: Looks) -> Iterator[Need]:
+def _backlog(name: str, looks: Looks) -> Iterator[Check]:
     """Requests that wait for execution, and failures by reason."""
     now = looks.waits.get(name)
     if now is None:
         return
     if now.pending is None:
         advice = f"# in the scrape job of {name}: no metric_relabel_configs that drop {PENDING}"
-        yield Need(f"pending {name}", Answer.DOUBTFUL, f"no {PENDING}: how many wait is not told", advice)
+        yield Check(f"pending {name}", Answer.DOUBTFUL, f"no {PENDING}: how many wait is not told", advice)
     else:
-        yield Need(f"pending {name}", Answer.YES, f"{now.pending:,} requests wait for execution")
+        yield Check(f"pending {name}", Answer.YES, f"{now.pending:,} requests wait for execution")
     before = looks.waited.get(name, now).failures
     fresh = {reason: count - before.get(reason, 0) for reason, count in now.failures.items()}
     told = [_failures(reason, count, fresh[reason]) for reason, count in now.failures.items() if count]
     state = Answer.DOUBTFUL if any(each > 0 for each in fresh.values()) else Answer.YES
-    yield Need(f"failures {name}", state, "; ".join(told) or "none since it started")
+    yield Check(f"failures {name}", state, "; ".join(told) or "none since it started")
 
 
 def _failures(reason: str, count: int, fresh: int) -> str:
@@ -208,25 +208,25 @@ def _scrape(target: Target, address: str) -> str:
     )
 
 
-def _memory(target: Target, name: str, used: float | None, total: float | None) -> Need:
+def _memory(target: Target, name: str, used: float | None, total: float | None) -> Check:
     if used is not None and total is not None:
-        return Need(f"memory {name}", Answer.YES, f"{used / 1e9:.1f} of {total / 1e9:.1f} GB used")
+        return Check(f"memory {name}", Answer.YES, f"{used / 1e9:.1f} of {total / 1e9:.1f} GB used")
     device = target.metrics.device if target.metrics is not None else "triton"
     if device == NONE:
-        return Need(f"memory {name}", Answer.YES, "not read, as metrics.device says")
+        return Check(f"memory {name}", Answer.YES, "not read, as metrics.device says")
     advice = "tritonserver --allow-gpu-metrics=true   # or, with NVIDIA's exporter: metrics: {device: dcgm}"
     if device == DCGM:
         advice = "metrics: {server: {pod: '{name}'}}   # DCGM's series are joined by pod, else by the device's UUID"
     detail = (
         "no device memory: instances are not limited by what fits, and no trial is refused for lack of it"
     )
-    return Need(f"memory {name}", Answer.DOUBTFUL, detail, advice)
+    return Check(f"memory {name}", Answer.DOUBTFUL, detail, advice)
 
 
 # ---- pace ----
 
 
-def _pace(plan: StudyPlan, looks: Looks) -> Iterator[Need]:
+def _pace(plan: StudyPlan, looks: Looks) -> Iterator[Check]:
     """Whether the study's pace fits how often things are scraped."""
     if not looks.every_seconds:
         return
@@ -242,12 +242,12 @@ def _pace(plan: StudyPlan, looks: Looks) -> Iterator[Need]:
     }
     short = {name: each for name, each in wanted.items() if getattr(plan.pace, name) < each[0]}
     if not short:
-        yield Need("scrape interval", Answer.YES, told)
+        yield Check("scrape interval", Answer.YES, told)
         return
     lines = "".join(
         f"\n    {name}: {each[0].total_seconds():g}s   # {each[1]}" for name, each in short.items()
     )
-    yield Need(
+    yield Check(
         "scrape interval",
         Answer.DOUBTFUL,
         f"{told}, which the pace does not allow for",
@@ -265,20 +265,20 @@ def _rates(looks: Looks) -> dict[str, float]:
     return {name: window.rate_per_second([name]) for name in comparable}
 
 
-def _traffic(rates: Mapping[str, float], looks: Looks) -> Iterator[Need]:
+def _traffic(rates: Mapping[str, float], looks: Looks) -> Iterator[Check]:
     if not looks.last.gateway:
         return
     if not rates:
-        yield Need(
+        yield Check(
             "traffic", Answer.DOUBTFUL, "the counters began anew while they were looked at: look again"
         )
     elif sum(rates.values()) == 0.0:
-        yield Need(
+        yield Check(
             "traffic", Answer.DOUBTFUL, "no request came while it was looked at: nothing can be judged"
         )
     else:
         told = ", ".join(f"{name} {rate:.1f}/s" for name, rate in rates.items())
-        yield Need("traffic", Answer.YES, told)
+        yield Check("traffic", Answer.YES, told)
 
 
 def _verdicts(plan: StudyPlan, total_per_second: float) -> Iterator[VerdictCost]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from autotuner.adapters.scrape import ScrapedMetrics
     from autotuner.adapters.scrape.observer import Counted as ByServer
     from autotuner.adapters.scrape.reading import Access
-    from autotuner.domain.needs import Need
+    from autotuner.domain.needs import Check
 
 NO_SECRETS = SecretShelf()
 
@@ -263,7 +263,7 @@ def access_of(settings: Settings) -> ClusterAccess:
     return ClusterAccess(settings.kubeconfig, settings.kube_context)
 
 
-def preflight_of(target: Target, settings: Settings) -> tuple[Need, ...]:
+def preflight_of(target: Target, settings: Settings) -> tuple[Check, ...]:
     """Return what a study of a target on Kubernetes would find; nothing is changed. Raises NotFound, Refused."""
     cluster = cluster_of(access_of(settings))
     from autotuner.adapters.kubernetes import survey  # noqa: PLC0415 - an extra

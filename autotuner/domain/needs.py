@@ -44,7 +44,7 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True)
-class Need:
+class Check:
     """One thing that was looked at. detail: one sentence. advice: what would put it right, if anything."""
 
     what: str
@@ -80,9 +80,9 @@ class Ground:
     control: str = ""
 
 
-def needs(ground: Ground) -> tuple[Need, ...]:
+def needs(ground: Ground) -> tuple[Check, ...]:
     """Return what a study at this place would have and lack."""
-    checks: tuple[Callable[[Ground], Need], ...] = (
+    checks: tuple[Callable[[Ground], Check], ...] = (
         _tunable,
         _control,
         _edge,
@@ -94,12 +94,12 @@ def needs(ground: Ground) -> tuple[Need, ...]:
     return tuple(check(ground) for check in checks)
 
 
-def lacking(found: Iterable[Need]) -> str:
+def lacking(found: Iterable[Check]) -> str:
     """Return the first thing that is certainly not there, in words; empty when there is none."""
     return next((need.detail for need in found if need.answer is Answer.NO), "")
 
 
-def uncertain(found: Iterable[Need]) -> str:
+def uncertain(found: Iterable[Check]) -> str:
     """Return what is not known or doubtful, each by its name; empty when all is there."""
     told = {Answer.UNKNOWN: "not known", Answer.DOUBTFUL: "doubtful"}
     parts = list[str]()
@@ -109,51 +109,51 @@ def uncertain(found: Iterable[Need]) -> str:
     return "; ".join(parts)
 
 
-def _tunable(ground: Ground) -> Need:
+def _tunable(ground: Ground) -> Check:
     what = "a model that can be tuned"
     if not ground.config:
-        return Need(what, Answer.UNKNOWN, "its configuration could not be read")
+        return Check(what, Answer.UNKNOWN, "its configuration could not be read")
     try:
         read_configuration(ground.config)
     except AutotunerError as error:
-        return Need(what, Answer.NO, str(error))
-    return Need(what, Answer.YES, "it has a dynamic batcher and one instance group")
+        return Check(what, Answer.NO, str(error))
+    return Check(what, Answer.YES, "it has a dynamic batcher and one instance group")
 
 
-def _control(ground: Ground) -> Need:
+def _control(ground: Ground) -> Check:
     detail = ground.control or (
         "no server tells its --model-control-mode, and trying would be a load: it must be `explicit` on "
         "every replica"
     )
-    return Need("explicit model control", Answer.UNKNOWN, detail)
+    return Check("explicit model control", Answer.UNKNOWN, detail)
 
 
-def _edge(ground: Ground) -> Need:
+def _edge(ground: Ground) -> Check:
     if ground.edges_seconds is None:
-        return Need(EDGE, Answer.UNKNOWN, "no gateway was read: name it with --gateway")
+        return Check(EDGE, Answer.UNKNOWN, "no gateway was read: name it with --gateway")
     return edge(ground.edges_seconds, ground.ceiling_seconds)
 
 
 EDGE = "a histogram edge at the ceiling"
 
 
-def edge(edges_seconds: Sequence[float], ceiling_seconds: float, advice: str = "") -> Need:
+def edge(edges_seconds: Sequence[float], ceiling_seconds: float, advice: str = "") -> Check:
     """Return whether a histogram can tell how many requests were over the ceiling. advice: how to add an edge there."""
     ceiling = f"{ceiling_seconds * 1e3:g} ms"
     try:
         low, high = edges_around(edges_seconds, ceiling_seconds)
     except InvalidInput as error:
-        return Need(EDGE, Answer.NO, str(error), advice)
+        return Check(EDGE, Answer.NO, str(error), advice)
     number = len(edges_seconds)
     if low == high:
-        return Need(EDGE, Answer.YES, f"{number} edges, one of them at {ceiling}")
+        return Check(EDGE, Answer.YES, f"{number} edges, one of them at {ceiling}")
     below, above = edges_seconds[low], edges_seconds[high]
     detail = (
         f"{number} edges, none at {ceiling}: a configuration is accepted by {below * 1e3:g} ms "
         f"and rejected by {above * 1e3:g} ms"
     )
     near = below >= (1.0 - EDGE_NEAR) * ceiling_seconds
-    return Need(EDGE, Answer.YES if near else Answer.DOUBTFUL, detail, advice)
+    return Check(EDGE, Answer.YES if near else Answer.DOUBTFUL, detail, advice)
 
 
 def verdict_takes(rate_per_second: float | None) -> timedelta | None:
@@ -163,43 +163,43 @@ def verdict_takes(rate_per_second: float | None) -> timedelta | None:
     return timedelta(seconds=math.ceil(fewest_requests(SCREENING, DISPERSION) / rate_per_second))
 
 
-def _traffic(ground: Ground) -> Need:
+def _traffic(ground: Ground) -> Check:
     what, takes = "enough traffic", verdict_takes(ground.rate_per_second)
     if ground.rate_per_second is None:
-        return Need(what, Answer.UNKNOWN, "nobody has looked yet")
+        return Check(what, Answer.UNKNOWN, "nobody has looked yet")
     if takes is None:
-        return Need(what, Answer.NO, "no request came in the window")
+        return Check(what, Answer.NO, "no request came in the window")
     detail = (
         f"one verdict takes about {fewest_requests(SCREENING, DISPERSION):,} requests, "
         f"{takes.total_seconds() / 60:.1f} minutes at {ground.rate_per_second:.3g}/s on a replica"
     )
-    return Need(what, Answer.YES if takes <= PATIENCE else Answer.NO, detail)
+    return Check(what, Answer.YES if takes <= PATIENCE else Answer.NO, detail)
 
 
-def _memory(ground: Ground) -> Need:
+def _memory(ground: Ground) -> Check:
     what = "memory for a reload"
     if not ground.memory:
-        return Need(what, Answer.UNKNOWN, "the servers report no device memory")
+        return Check(what, Answer.UNKNOWN, "the servers report no device memory")
     used = max(used / total for used, total in ground.memory)
     detail = (
         f"{100 * used:.0f} % of the device's memory is in use, and old and new version are both loaded for "
         "a moment"
     )
     if 2.0 * used <= 1.0:
-        return Need(what, Answer.YES, detail)
-    return Need(what, Answer.NO if ground.alone else Answer.UNKNOWN, detail)
+        return Check(what, Answer.YES, detail)
+    return Check(what, Answer.NO if ground.alone else Answer.UNKNOWN, detail)
 
 
-def _route(ground: Ground) -> Need:
+def _route(ground: Ground) -> Check:
     known = {None: Answer.UNKNOWN, True: Answer.YES, False: Answer.NO}
-    return Need("a weighted route", known[ground.weighted], ground.route)
+    return Check("a weighted route", known[ground.weighted], ground.route)
 
 
-def _canary(ground: Ground) -> Need:
+def _canary(ground: Ground) -> Check:
     what = "a replica to spare"
     if ground.replicas > 1:
-        return Need(what, Answer.YES, f"{ground.replicas} replicas were read")
-    return Need(
+        return Check(what, Answer.YES, f"{ground.replicas} replicas were read")
+    return Check(
         what,
         Answer.UNKNOWN,
         "one replica was read: a study needs a canary beside at least one stable replica",

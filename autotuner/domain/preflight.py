@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotuner.domain.manifests import Manifest
-from autotuner.domain.needs import Answer, Need
+from autotuner.domain.needs import Answer, Check
 from autotuner.domain.target import Target
 from autotuner.domain.workload import Workload
 
@@ -38,7 +38,7 @@ def blocking(target: Target, facts: Facts) -> tuple[str, ...]:
     return tuple(each.sentence for each in _of_the_template(target, facts) if each.answer is Answer.NO)
 
 
-def preflight(target: Target, facts: Facts) -> tuple[Need, ...]:
+def preflight(target: Target, facts: Facts) -> tuple[Check, ...]:
     """Return everything there is to say before a study, what is missing and what was found."""
     return (
         *_of_the_template(target, facts),
@@ -70,7 +70,7 @@ GIT_MARKS = {
 }
 
 
-def _of_the_template(target: Target, facts: Facts) -> Iterator[Need]:
+def _of_the_template(target: Target, facts: Facts) -> Iterator[Check]:
     workload = _workload(target)
     containers = facts.workload["spec"]["template"]["spec"]["containers"]
     found = _container(containers, workload.container)
@@ -92,7 +92,7 @@ def _of_the_template(target: Target, facts: Facts) -> Iterator[Need]:
     yield _there("placement", json.dumps(where, sort_keys=True) if where else "any node")
 
 
-def _explicit_control(workload: Workload, number: int, container: Manifest) -> Need:
+def _explicit_control(workload: Workload, number: int, container: Manifest) -> Check:
     said = " ".join([*container.get("command", []), *container.get("args", [])])
     if EXPLICIT in said or EXPLICIT.replace("=", " ") in said:
         return _there("model control", "explicit")
@@ -114,7 +114,7 @@ def _container(containers: Sequence[Manifest], name: str) -> tuple[int, Manifest
     return None
 
 
-def _of_replicas(target: Target, facts: Facts) -> Iterator[Need]:
+def _of_replicas(target: Target, facts: Facts) -> Iterator[Check]:
     ready, wanted = len(facts.pods), len(target.stable)
     detail = f"{ready} ready pods, and the target has {wanted}"
     yield _there("replicas", detail) if ready == wanted else _missing("replicas", detail)
@@ -134,7 +134,7 @@ def _of_replicas(target: Target, facts: Facts) -> Iterator[Need]:
             yield _there("disruption budget", f"{budget['metadata']['name']}; the canary's pod is not in it")
 
 
-def _of_the_traffic(target: Target, facts: Facts) -> Iterator[Need]:
+def _of_the_traffic(target: Target, facts: Facts) -> Iterator[Check]:
     workload = _workload(target)
     if facts.service is None:
         yield _missing("service", f"there is no Service {workload.service}")
@@ -151,7 +151,7 @@ def _of_the_traffic(target: Target, facts: Facts) -> Iterator[Need]:
         yield _there("route", f"{workload.route.kind} {workload.route.name}, rule {workload.route.rule}")
 
 
-def _of_the_configuration(target: Target, facts: Facts) -> Iterator[Need]:
+def _of_the_configuration(target: Target, facts: Facts) -> Iterator[Check]:
     workload = _workload(target)
     if not workload.config_map:
         detail = "no ConfigMap is named: a promotion lives in the servers' memory until they restart"
@@ -163,7 +163,7 @@ def _of_the_configuration(target: Target, facts: Facts) -> Iterator[Need]:
         yield _there("configuration", f"ConfigMap {workload.config_map}, key {workload.config_key}")
 
 
-def _of_owners(facts: Facts) -> Iterator[Need]:
+def _of_owners(facts: Facts) -> Iterator[Check]:
     owned: Mapping[str, Manifest | None] = {
         "workload": facts.workload,
         "route": facts.route,
@@ -177,12 +177,12 @@ def _of_owners(facts: Facts) -> Iterator[Need]:
             yield _there("git", f"{owner} owns the {what}: let it ignore the weights, or it sets them back")
 
 
-def _there(what: str, detail: str) -> Need:
-    return Need(what, Answer.YES, detail)
+def _there(what: str, detail: str) -> Check:
+    return Check(what, Answer.YES, detail)
 
 
-def _missing(what: str, detail: str, patch: str = "") -> Need:
-    return Need(what, Answer.NO, detail, patch)
+def _missing(what: str, detail: str, patch: str = "") -> Check:
+    return Check(what, Answer.NO, detail, patch)
 
 
 def _workload(target: Target) -> Workload:

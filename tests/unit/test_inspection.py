@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from autotuner.domain.measurement import Sample
-from autotuner.domain.needs import EDGE, Answer, Need, requests_to_accept
+from autotuner.domain.needs import EDGE, Answer, Check, requests_to_accept
 from autotuner.domain.sources import Instrumentation, PrometheusServer
 from autotuner.inspection import Inspection, Looks, inspect
 from autotuner.instruments.triton import Backlog
@@ -25,7 +25,7 @@ def inspected(
     return inspect(a_plan(**{"target": a_target(metrics=MEASURED_BY), **plan}), looks)
 
 
-def finding(found: Inspection, what: str) -> Need:
+def finding(found: Inspection, what: str) -> Check:
     return next(each for each in found.findings if each.what == what)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autotuner.adapters.kubernetes.client import Cluster
 from autotuner.adapters.kubernetes.whereabouts import stable_pods, workload_of
-from autotuner.domain.needs import Answer, Need
+from autotuner.domain.needs import Answer, Check
 from autotuner.domain.permissions import Need as Permission
 from autotuner.domain.permissions import needs_of
 from autotuner.domain.preflight import Facts, preflight
@@ -27,7 +27,7 @@ def require(cluster: Cluster, namespace: str, needs: Sequence[Permission]) -> No
         raise Refused(f"{'; '.join(lacks)}; grant it to the service account")
 
 
-def survey(cluster: Cluster, target: Target) -> tuple[Need, ...]:
+def survey(cluster: Cluster, target: Target) -> tuple[Check, ...]:
     """Return what a study of the target would find; what is not permitted alone, when something is not.
 
     Raises NotFound without the workload, Refused, Unavailable.
@@ -37,7 +37,7 @@ def survey(cluster: Cluster, target: Target) -> tuple[Need, ...]:
     lacks = lacking(cluster, space, needs_of(workload))
     if lacks:
         return tuple(
-            Need("permission", Answer.NO, f"{why}, needed to {need.purpose}") for need, why in lacks.items()
+            Check("permission", Answer.NO, f"{why}, needed to {need.purpose}") for need, why in lacks.items()
         )
     owner = cluster.get(workload.kind, space, workload.name)
     facts = Facts(

@@ -7,14 +7,14 @@ from datetime import timedelta
 
 from autotuner.domain.findings.kinds import Confidence, Finding, Kind
 from autotuner.domain.findings.scene import Scene
-from autotuner.domain.needs import Answer, Ground, Need, needs, verdict_takes
+from autotuner.domain.needs import Answer, Check, Ground, needs, verdict_takes
 
 
 @dataclass(frozen=True)
 class StudyPossible:
     """All needs. verdict_takes: how long one verdict would take at this rate; None without traffic."""
 
-    needs: tuple[Need, ...]
+    needs: tuple[Check, ...]
     verdict_takes: timedelta | None
 
     @property
@@ -36,7 +36,7 @@ def study_possible(scene: Scene, findings: tuple[Finding, ...]) -> StudyPossible
     found = needs(_ground(scene))
     sure = [one for one in findings if one.kind is Kind.MODEL and one.confidence is Confidence.SURE]
     if sure:
-        found = (Need("a model within the ceiling", Answer.NO, sure[0].evidence[0]), *found)
+        found = (Check("a model within the ceiling", Answer.NO, sure[0].evidence[0]), *found)
     return StudyPossible(found, verdict_takes(scene.window.rate_per_second))
 
 
