@@ -10,6 +10,8 @@ from typing import Any
 from autotuner.domain.benefit import Standing, benefit
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.evidence import strictness
+from autotuner.domain.findings.kinds import Finding
+from autotuner.domain.findings.opening import opening
 from autotuner.domain.gpu_hours import GpuHours
 from autotuner.domain.judgement import SLOW_SHARE_OF_ALPHA, Counts
 from autotuner.domain.selection import capacity_per_second
@@ -107,7 +109,18 @@ def study_object(study: Study) -> dict[str, Any]:
         "total_rate_per_second": study.reference_rate_per_second,
         "winner_trial": study.winner,
         "promoted": list(study.promoted),
+        "production_findings": [finding_object(one) for one in opening(study)],
         "trials": [trial_object(trial, capacity_per_second(study, trial)) for trial in study.trials],
+    }
+
+
+def finding_object(one: Finding) -> dict[str, Any]:
+    """One finding of a diagnosis, or of a study about production."""
+    return {
+        "kind": one.kind.value,
+        "confidence": one.confidence.value,
+        "evidence": list(one.evidence),
+        "remedy": one.remedy,
     }
 
 

@@ -9,14 +9,13 @@ import math
 from typing import Any
 
 from autotuner import __version__
-from autotuner.answers import configuration_object
+from autotuner.answers import configuration_object, finding_object
 from autotuner.batching.frontier import Point
 from autotuner.batching.production import curve_points
 from autotuner.batching.prospect import Band, Expected, Prospect
 from autotuner.domain.findings.breakdown import Breakdown
 from autotuner.domain.findings.diagnosis import Diagnosis
 from autotuner.domain.findings.histogram import Realised
-from autotuner.domain.findings.kinds import Finding
 from autotuner.domain.findings.possible import StudyPossible
 from autotuner.domain.findings.prediction import Prediction, worth
 from autotuner.domain.findings.reading import Quantiles
@@ -50,16 +49,6 @@ def diagnosis_object(found: Diagnosis) -> dict[str, Any]:
         "prediction": prediction_object(found.prediction),
         "study_possible": study_object(found.study_possible),
         "unread": [{"what": one.what, "why": one.why, "lost": one.lost} for one in scene.facts.unread],
-    }
-
-
-def finding_object(one: Finding) -> dict[str, Any]:
-    """One finding."""
-    return {
-        "kind": one.kind.value,
-        "confidence": one.confidence.value,
-        "evidence": list(one.evidence),
-        "remedy": one.remedy,
     }
 
 

@@ -51,6 +51,10 @@ _FIRST_METHOD = 1
 """The grey-box method of plans that were recorded before its version was."""
 
 
+LATER_OF_PLANS = ("keeps_batches", "tells_needs", "keeps_counts")
+"""What plans do that were recorded since it was possible; those before do without, and are written as they were."""
+
+
 def _converter() -> Converter:
     made = Converter(forbid_extra_keys=False)
     made.register_unstructure_hook(date, lambda value: value.isoformat())
@@ -71,7 +75,7 @@ def _add_what_came_later(made: Converter) -> None:
         GatewayCounters: ("counted_by",),
         ServerCounters: ("counted_by", "model_versions"),
         Increment: ("arrived",),
-        Step: ("batches", "arrived", "model_versions", "slow"),
+        Step: ("batches", "arrived", "model_versions", "counted", "slow"),
         Incumbent: ("provenance",),
         Observation: ("provenances", "told"),
     }
@@ -93,18 +97,17 @@ def _add_what_came_later(made: Converter) -> None:
 
     def written(plan: StudyPlan) -> dict[str, Any]:
         record: dict[str, Any] = write(plan)
-        if not plan.keeps_batches:
-            del record["keeps_batches"]
         if plan.reverses is None:
             del record["reverses"]
         if plan.method == _FIRST_METHOD:
             del record["method"]
-        if not plan.tells_needs:
-            del record["tells_needs"]
+        for name in LATER_OF_PLANS:
+            if not getattr(plan, name):
+                del record[name]
         return record
 
     def as_it_was(record: Mapping[str, Any], kind: type[StudyPlan]) -> StudyPlan:
-        at_first = {"keeps_batches": False, "method": _FIRST_METHOD, "tells_needs": False}
+        at_first = {"method": _FIRST_METHOD, **dict.fromkeys(LATER_OF_PLANS, False)}
         plan: StudyPlan = read({**at_first, **record}, kind)
         return plan
 

@@ -102,6 +102,7 @@ def a_step(number: int = 0, **changes: Any) -> Step:
         "batches": (BatchTiming(1, 3, 0.036), BatchTiming(4, 320, AWKWARD)),
         "arrived": (Arrived(1.000001, 93), Arrived(5.0, 0)),
         "model_versions": ("2", "10"),
+        "counted": a_sample(70.5, 1300, slow=3),
         "slow": told_by_traces(),
     }
     return Step(**{**fields, **changes})

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from autotuner.cli.lines import trial_line
 from autotuner.domain.benefit import Standing, benefit
 from autotuner.domain.evidence import strictness
+from autotuner.domain.findings.kinds import Kind, title_of
+from autotuner.domain.findings.opening import opening
 from autotuner.domain.hindsight import Prediction, predictions
 from autotuner.domain.judgement import SLOW_SHARE_OF_ALPHA, Levels
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
@@ -36,6 +38,10 @@ def study_text(study: Study) -> Iterator[str]:
     harm = f"{study.harm_requests:.0f} of {slo.harm_budget_requests}"
     yield f"  harm: {harm} slow or failed requests above the allowed {ALLOWED_BAD_SHARE:.0%}"
     yield f"  dispersion used {study.dispersion:.3g}, measured {_figure(study.measured_dispersion)}"
+    for finding in opening(study):
+        yield f"  production before: {title_of(finding)}: {'; '.join(finding.evidence)}"
+        if finding.kind is not Kind.HEALTHY:
+            yield f"    → {finding.remedy}"
     worth = benefit(study)
     for title, standing in (("incumbent", worth.incumbent), ("winner", worth.winner)):
         if standing is not None:

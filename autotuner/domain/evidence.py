@@ -269,6 +269,7 @@ def closed_step(
         increments=window.increments if trial.kind in LEARNT_FROM else (),
         batches=span.batches(trial.replicas[0]) if alone and study.plan.keeps_batches else (),
         arrived=tuple(look.arrived for look in window.increments if look.arrived is not None),
+        counted=span.counted(tested, trial.replicas) if _keeps_counts(study, trial) else None,
         model_versions=ordered(
             version
             for name in trial.replicas
@@ -276,6 +277,10 @@ def closed_step(
             for version in sample.servers[name].model_versions
         ),
     )
+
+
+def _keeps_counts(study: Study, trial: Trial) -> bool:
+    return study.plan.keeps_counts and trial.kind is TrialKind.PRODUCTION
 
 
 def compute_error(increments: tuple[Increment, ...]) -> float | None:

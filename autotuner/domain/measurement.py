@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -194,6 +194,20 @@ class Window:
         """Return the batches that `name` ran in the window, smallest first; none when the model was loaded in it."""
         return _batches(self.first.servers[name], self.last.servers[name]) or ()
 
+    def counted(self, backends: Iterable[str], names: Iterable[str]) -> Sample:
+        """Return the last sample as if all counters had begun with the window: of these backends, and of these servers.
+
+        What is no counter is as it was at the end. A server that one of the two samples lacks is left out.
+        """
+        then, now = self.first, self.last
+        servers = {
+            name: _server_since(then.servers[name], now.servers[name])
+            for name in names
+            if name in then.servers and name in now.servers
+        }
+        gateway = {name: _gateway_since(then.gateway[name], now.gateway[name]) for name in backends}
+        return Sample(now.at, now.edges_seconds, gateway, servers)
+
     def use(self, name: str) -> ServerUse:
         """Return how the server `name` spent the window."""
         return _server_use(self.first.servers[name], self.last.servers[name], self.duration.total_seconds())
@@ -270,6 +284,34 @@ def histogram_quantile(edges: Sequence[float], cumulative: Sequence[int], share:
             return low_edge + (edge - low_edge) * ((wanted - low_count) / inside if inside else 1.0)
         low_edge, low_count = edge, count
     return None
+
+
+def _gateway_since(then: GatewayCounters, now: GatewayCounters) -> GatewayCounters:
+    return GatewayCounters(
+        sent=now.sent - then.sent,
+        ended=now.ended - then.ended,
+        failed=now.failed - then.failed,
+        failed_unmeasured=now.failed_unmeasured - then.failed_unmeasured,
+        buckets=tuple(new - old for old, new in zip(then.buckets, now.buckets, strict=True)),
+        latency_sum_seconds=now.latency_sum_seconds - then.latency_sum_seconds,
+    )
+
+
+def _server_since(then: ServerCounters, now: ServerCounters) -> ServerCounters:
+    return replace(
+        now,
+        succeeded=now.succeeded - then.succeeded,
+        failed=now.failed - then.failed,
+        inferences=now.inferences - then.inferences,
+        executions=now.executions - then.executions,
+        queue_seconds=now.queue_seconds - then.queue_seconds,
+        input_seconds=now.input_seconds - then.input_seconds,
+        infer_seconds=now.infer_seconds - then.infer_seconds,
+        output_seconds=now.output_seconds - then.output_seconds,
+        batches=_batches(then, now) or (),
+        device_busy_seconds=_device_seconds(then, now),
+        counted_by="",
+    )
 
 
 def _server_use(then: ServerCounters, now: ServerCounters, seconds: float) -> ServerUse:

@@ -162,6 +162,8 @@ class StudyPlan:
     version; records from before versions were kept mean 1."""
     tells_needs: bool = True
     """Whether its beginning tells what of a study's needs was doubtful or not known; earlier records do not."""
+    keeps_counts: bool = True
+    """Whether the step of production keeps what was counted in it; earlier records do not."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,8 @@ class Step:
     """Requests sent, look by look, up to the newest looks that a window keeps."""
     model_versions: tuple[str, ...] = ()
     """Versions of the model that were loaded on the replicas under test at its end; empty where untold."""
+    counted: Sample | None = None
+    """What gateway and servers counted in a window of production, kept for what a diagnosis makes of it; None else."""
     slow: SlowRequests | None = None
     """What traces told of its slow requests, read after it was judged; None where nobody was asked or has answered."""
 

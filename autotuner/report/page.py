@@ -9,6 +9,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from autotuner.domain.benefit import benefit
+from autotuner.domain.findings.kinds import title_of
+from autotuner.domain.findings.opening import opening
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.study import Outcome, Study, Trial, TrialKind
 from autotuner.domain.titles import KIND_TITLES
@@ -62,6 +64,7 @@ def render(study: Study, note: str) -> str:
         comparison=tables.comparison(study),
         load=tables.shown_load(study),
         has_standing=benefit(study).incumbent is not None,
+        found=[(title_of(one), one) for one in opening(study)],
         pictures=pictures(study),
         trials=tables.trials(study),
         predictions=predicted(study),

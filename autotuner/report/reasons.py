@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autotuner.domain.benefit import benefit, winning_trial
+from autotuner.domain.findings.kinds import Finding, Kind, title_of
+from autotuner.domain.findings.opening import opening
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.selection import TIE, baseline, capacity_per_second, compute_per_inference
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
@@ -52,6 +54,8 @@ def reasons(study: Study) -> tuple[Reason, ...]:
 
 
 def _reasons(study: Study) -> Iterator[Reason]:
+    if found := opening(study):
+        yield Reason("What was production like before?", " ".join(map(_told, found)))
     best = winning_trial(study) if study.winner is not None else None
     if best is not None:
         yield Reason("What won?", summary(study) or f"{best.configuration.describe()}.")
@@ -65,6 +69,12 @@ def _reasons(study: Study) -> Iterator[Reason]:
         yield Reason("What now?", NEXT[study.outcome])
     if study.trials and study.outcome is not None:
         yield Reason("What did finding out cost?", _cost(study))
+
+
+def _told(finding: Finding) -> str:
+    """A finding with its evidence; what is healthy needs no remedy."""
+    said = f"{title_of(finding)}: {'; '.join(finding.evidence)}"
+    return _sentence(said) + ("" if finding.kind is Kind.HEALTHY else f" {_sentence(finding.remedy)}")
 
 
 def _sentence(text: str) -> str:

@@ -63,6 +63,7 @@ def test_show_tells_promise_outcome_worth_and_every_trial(terminal: Terminal, st
     assert out.startswith(f"study {study_id}: promoted\n")
     for part in ("p99 ≤ 100 ms", "harm: ", "dispersion used", "incumbent: ", "winner: ", "capacity: "):
         assert part in out
+    assert "  production before: " in out
     trials = terminal.store.study(study_id).trials
     assert all(f"  #{trial.number} " in out for trial in trials)
 
@@ -73,6 +74,7 @@ def test_show_answers_with_all_evidence_of_every_trial(terminal: Terminal, study
 
     assert (answer["study"], answer["outcome"], answer["phase"]) == (study_id, "promoted", "ended")
     assert answer["capacity_ratio"] > 1.1
+    assert set(answer["production_findings"][0]) == {"kind", "confidence", "evidence", "remedy"}
     assert [trial["number"] for trial in answer["trials"]] == [trial.number for trial in study.trials]
     assert [len(trial["steps"]) for trial in answer["trials"]] == [len(trial.steps) for trial in study.trials]
 

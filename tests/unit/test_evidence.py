@@ -241,6 +241,7 @@ def a_closed(
     arrived: tuple[Arrived, ...] = (),
     *,
     keeps_batches: bool = True,
+    keeps_counts: bool = True,
     **changes: Any,
 ) -> Any:
     trial = measuring(kind, **changes)
@@ -253,7 +254,8 @@ def a_closed(
     evidence = Evidence(counts, counts, None)
     window = a_window(increments=increments, harm_requests=1.5)
     study = under_way(trial)
-    study = replace(study, plan=replace(study.plan, keeps_batches=keeps_batches))
+    plan = replace(study.plan, keeps_batches=keeps_batches, keeps_counts=keeps_counts)
+    study = replace(study, plan=plan)
     return closed_step(study, trial, window, sample, evidence, a_judgement(Verdict.ACCEPT))
 
 
@@ -277,9 +279,25 @@ def test_a_step_keeps_batches_and_arrivals_of_what_was_under_test() -> None:
     assert (several.batches, several.arrived) == ((), looks)
 
 
-def test_a_step_of_a_plan_that_does_without_keeps_neither() -> None:
+def test_a_step_of_production_alone_keeps_what_was_counted_in_its_window() -> None:
+    step = a_closed(TrialKind.PRODUCTION, 1.0, replicas=("stable-0", "stable-1"))
+    assert step.counted is not None
+    assert {name: one.succeeded for name, one in step.counted.servers.items()} == {
+        "stable-0": 300,
+        "stable-1": 300,
+    }
+    assert {name: one.ended for name, one in step.counted.gateway.items()} == {
+        "stable-0": 300,
+        "stable-1": 300,
+    }
+    assert a_closed(TrialKind.BASELINE, 1.0).counted is None
+    assert a_closed(TrialKind.WATCH, 1.0, replicas=("stable-0", "stable-1")).counted is None
+
+
+def test_a_step_of_a_plan_that_does_without_keeps_none_of_these() -> None:
     step = a_closed(TrialKind.BASELINE, 1.0, keeps_batches=False)
     assert (step.batches, step.arrived) == ((), ())
+    assert a_closed(TrialKind.PRODUCTION, 1.0, keeps_counts=False).counted is None
 
 
 @pytest.mark.parametrize(

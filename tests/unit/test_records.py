@@ -138,15 +138,15 @@ def test_a_look_that_leads_to_nothing_changes_the_window_alone() -> None:
 
 
 def test_what_records_did_not_have_at_first_is_left_out_where_it_says_nothing() -> None:
-    step, bare = a_step(), a_step(batches=(), arrived=(), increments=INCREMENTS[1:])
+    step, bare = a_step(), a_step(batches=(), arrived=(), counted=None, increments=INCREMENTS[1:])
 
-    assert {"batches", "arrived"} <= set(to_record(step))
-    assert not {"batches", "arrived"} & set(to_record(bare))
+    assert {"batches", "arrived", "counted"} <= set(to_record(step))
+    assert not {"batches", "arrived", "counted"} & set(to_record(bare))
     assert ["arrived" in record for record in to_record(step)["increments"]] == [True, False]
     assert [from_record(Step, to_record(each)) for each in (step, bare)] == [step, bare]
 
 
-@pytest.mark.parametrize("name", ["keeps_batches", "tells_needs"])
+@pytest.mark.parametrize("name", ["keeps_batches", "tells_needs", "keeps_counts"])
 def test_a_plan_does_what_came_later_unless_its_record_is_older_than_that(name: str) -> None:
     plan = a_plan()
     older = {field: value for field, value in to_record(plan).items() if field != name}

@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from autotuner.domain.benefit import benefit, winning_trial
+from autotuner.domain.findings.opening import opening
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.measurement import Latency
 from autotuner.domain.study import Level, Outcome, Phase, Study, TrialKind
 from autotuner.errors import InvalidInput
 from autotuner.report import render, series, svg, tables, text, write_report
 from autotuner.report.charts import NARROW, WIDE, Point, scatter
+from autotuner.report.reasons import reasons
 from tests.builders import a_plan, a_study, a_target, at, changed
 from tests.closed_loop.loop import Loop, a_brisk_plan
 from tests.studies import a_judgement, a_rich_study, a_step, a_trial, ended, judged
@@ -137,6 +139,17 @@ def test_every_chart_has_a_name_a_description_and_its_figures_below(page: Page) 
 def test_pictures_that_are_not_charts_are_hidden_or_named(page: Page) -> None:
     others = [a for a in page.all("svg") if a.get("class") != "chart"]
     assert all(a.get("aria-hidden") == "true" or a.get("aria-label") for a in others)
+
+
+def test_what_production_was_like_is_told_by_the_rules_of_a_diagnosis(promoted: Study, page: Page) -> None:
+    found = opening(promoted)
+    (told,) = [
+        each.answer for each in reasons(promoted) if each.question == "What was production like before?"
+    ]
+
+    assert found
+    for finding in found:
+        assert all(sentence in page.words and sentence[1:] in told for sentence in finding.evidence)
 
 
 def test_every_trial_stands_there_in_order_with_its_reasons(promoted: Study) -> None:

@@ -18,11 +18,12 @@ BY_CONFIGURATION: tuple[Rule, ...] = (
     setup.no_batcher,
     setup.delay_above_ceiling,
     setup.cache_on,
-    setup.metrics_missing,
-    setup.summaries_off,
     device.memory,
 )
 """Rules that need no traffic: what the server tells of itself stays true whatever the window was like."""
+
+OF_INSTRUMENTS: tuple[Rule, ...] = (setup.metrics_missing, setup.summaries_off)
+"""Rules about what the servers' own pages tell: more than counters, which a study does without."""
 
 BY_TRAFFIC: tuple[Rule, ...] = (
     around.failures,
@@ -46,7 +47,16 @@ OF_THE_BATCHER = frozenset({Kind.BATCHING, Kind.SATURATION, Kind.THIN_TRAFFIC, K
 
 def assess(scene: Scene) -> tuple[Finding, ...]:
     """Return everything that is the matter, most important first; HEALTHY where nothing is."""
-    found = [finding for rule in BY_CONFIGURATION if (finding := rule(scene))]
+    return _assessed(scene, (*BY_CONFIGURATION, *OF_INSTRUMENTS))
+
+
+def assess_counted(scene: Scene) -> tuple[Finding, ...]:
+    """Return the same of a scene that is made of counters alone: of the servers' pages nothing is said."""
+    return _assessed(scene, BY_CONFIGURATION)
+
+
+def _assessed(scene: Scene, by_configuration: Iterable[Rule]) -> tuple[Finding, ...]:
+    found = [finding for rule in by_configuration if (finding := rule(scene))]
     if (nothing := load.idle(scene)) is not None:
         return ordered([*found, nothing])
     by_traffic = [finding for rule in BY_TRAFFIC if (finding := rule(scene))]

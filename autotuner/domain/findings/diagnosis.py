@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from autotuner.domain.findings.assess import assess
 from autotuner.domain.findings.breakdown import Breakdown, breakdown
 from autotuner.domain.findings.histogram import Realised, realised
-from autotuner.domain.findings.kinds import Finding, Kind
+from autotuner.domain.findings.kinds import Finding, Kind, title_of
 from autotuner.domain.findings.possible import StudyPossible, study_possible
 from autotuner.domain.findings.prediction import Prediction, Wish, predict
 from autotuner.domain.findings.scene import Scene
@@ -30,7 +30,7 @@ class Diagnosis:
     def headline(self) -> str:
         """The most important finding in one line."""
         first = self.findings[0]
-        return f"{first.kind.replace('_', ' ')} ({first.confidence}): {first.evidence[0]}"
+        return f"{title_of(first)}: {first.evidence[0]}"
 
     @property
     def measured(self) -> bool:

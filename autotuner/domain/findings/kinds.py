@@ -67,6 +67,11 @@ class Finding:
     share: float = 0.0
 
 
+def title_of(finding: Finding) -> str:
+    """Return what a finding is and how sure, as people read it: `thin traffic (likely)`."""
+    return f"{finding.kind.replace('_', ' ')} ({finding.confidence})"
+
+
 _CONFIDENCES = tuple(Confidence)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
-from autotuner.domain.findings.assess import assess
+from autotuner.domain.findings.assess import assess, assess_counted
 from autotuner.domain.findings.kinds import Confidence, Finding, Kind, Severity, ordered
 from autotuner.domain.findings.reading import Quantiles
 from tests.diagnoses import (
@@ -112,6 +112,14 @@ def test_findings_are_ordered_by_severity_then_confidence_then_share() -> None:
     assert list(ordered(reversed(wanted))) == wanted
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_kind_is_documented(kind: Kind) -> None:
-    assert f"| `{kind.value}` |" in (ROOT / "docs" / "diagnose.md").read_text("utf-8")
+def test_counters_alone_say_nothing_of_instruments() -> None:
+    silent = a_scene(a_replica(quantiles={}, metrics=False), gateway=a_gateway(15.0))
+
+    assert kinds(assess_counted(silent)) == [Kind.HEALTHY]
+
+
+def test_the_documented_kinds_are_the_closed_list() -> None:
+    page = (ROOT / "docs" / "diagnose.md").read_text("utf-8")
+    listed = page[page.index("| kind | what | takes |") : page.index("Means of fewer than")]
+
+    assert re.findall(r"^\| `(\w+)` \|", listed, re.MULTILINE) == [kind.value for kind in Kind]

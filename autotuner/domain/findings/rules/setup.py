@@ -147,7 +147,7 @@ def cache_on(scene: Scene) -> Finding | None:
     if not (scene.config.get("response_cache") or {}).get("enable"):
         return None
     hits, requests = scene.work.cache_hits, scene.work.requests
-    share = f"{percent(hits / requests)} of the requests were hits" if requests else "no request came"
+    share = f"{percent(hits / requests)} of the requests were hits" if hits else "no hit was counted"
     evidence = (f"the model's response cache is on; in the window {share}",)
     remedy = (
         "read every latency here as a mixture of hits and misses, and tune with the cache off or on "
