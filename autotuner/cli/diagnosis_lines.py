@@ -9,11 +9,20 @@ from rich.text import Text
 from autotuner.cli.terminal_tables import for_terminal
 from autotuner.domain.findings.breakdown import Breakdown, Part
 from autotuner.domain.findings.diagnosis import Diagnosis
-from autotuner.domain.findings.kinds import Confidence, Finding, Kind
+from autotuner.domain.findings.kinds import Confidence, Finding, Kind, title_of
 from autotuner.domain.findings.prediction import worth
 from autotuner.domain.findings.scene import ms
 from autotuner.domain.needs import Answer
-from autotuner.report.diagnosis_tables import PART_TITLES, batch_table, named_table, parts_table
+from autotuner.report.diagnosis_tables import (
+    PART_TITLES,
+    arrivals_text,
+    batch_shares,
+    batch_table,
+    device_text,
+    knee_text,
+    named_table,
+    parts_table,
+)
 
 WIDTH = 110
 """Columns where the output is no terminal."""
@@ -53,11 +62,15 @@ def print_diagnosis(found: Diagnosis) -> None:
     if found.breakdown.total_seconds:
         _print_breakdown(console, found.breakdown)
     if found.realised.batches:
-        console.print(for_terminal(batch_table(found)))
+        console.print(for_terminal(batch_table(found), batch_shares(found)))
+    console.print(f"device busy / memory: {device_text(found)}")
     console.print("\n[bold]What tuning would be worth[/bold] (predicted)")
     console.print(f"  {escape(worth(found.prediction))}", soft_wrap=True)
-    if found.prediction.prospect is not None:
+    if (prospect := found.prediction.prospect) is not None:
         console.print(for_terminal(named_table(found)))
+        console.print(f"  arrivals: {arrivals_text(prospect)}", soft_wrap=True)
+        if knee := knee_text(prospect):
+            console.print(f"  knee of the frontier: {knee}", soft_wrap=True)
     _print_study(console, found)
     for one in scene.facts.unread:
         console.print(f"[dim]not read: {escape(one.sentence())}[/dim]", soft_wrap=True)
@@ -65,10 +78,9 @@ def print_diagnosis(found: Diagnosis) -> None:
 
 def _print_finding(console: Console, finding: Finding) -> None:
     colour = "green" if finding.kind is Kind.HEALTHY else "red"
-    title = finding.kind.replace("_", " ")
     style = CONFIDENCE_STYLES[finding.confidence]
     console.print()
-    console.print(Text(f"{title} ({finding.confidence})", style=f"{colour} {style}".strip()))
+    console.print(Text(title_of(finding), style=f"{colour} {style}".strip()))
     for sentence in finding.evidence:
         console.print(f"  {escape(sentence)}", soft_wrap=True)
     console.print(f"  [italic]→ {escape(finding.remedy)}[/italic]", soft_wrap=True)

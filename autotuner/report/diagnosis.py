@@ -16,7 +16,14 @@ from autotuner.domain.prediction import configuration_of
 from autotuner.report import svg
 from autotuner.report.charts import SIZES, Size, grid
 from autotuner.report.curves import Chart, Ring, Series, Shape, drawn
-from autotuner.report.diagnosis_tables import PART_TITLES, batch_table, named_table, parts_table
+from autotuner.report.diagnosis_tables import (
+    PART_TITLES,
+    arrivals_text,
+    batch_table,
+    device_text,
+    named_table,
+    parts_table,
+)
 from autotuner.report.page import template
 from autotuner.report.tables import Table
 from autotuner.report.text import figure, instant, milliseconds, percent, whole
@@ -68,14 +75,9 @@ def render(found: Diagnosis) -> str:
 
 def _facts(found: Diagnosis) -> tuple[tuple[str, str], ...]:
     """Where the figures come from, as pairs of name and value."""
-    scene, realised = found.scene, found.realised
+    scene, prospect = found.scene, found.prediction.prospect
     versions = sorted(set(scene.facts.versions.values()))
-    memory = "not told"
-    if realised.memory_used_bytes is not None and realised.memory_total_bytes:
-        memory = (
-            f"{figure(realised.memory_used_bytes / 1e9)} of {figure(realised.memory_total_bytes / 1e9)} GB"
-        )
-    used = realised.device_utilisation
+    arrivals = (("arrivals", arrivals_text(prospect)),) if prospect is not None else ()
     return (
         ("looked at", f"{instant(found.at)}, for {scene.window.seconds:.0f} s"),
         ("requests", f"{whole(scene.work.requests)}, {figure(scene.window.rate_per_second)}/s on a replica"),
@@ -88,10 +90,8 @@ def _facts(found: Diagnosis) -> tuple[tuple[str, str], ...]:
             "p99 now",
             f"{milliseconds(scene.latency.p99_seconds)} ms, ceiling {milliseconds(scene.ceiling_seconds)} ms",
         ),
-        (
-            "device busy / memory",
-            f"{percent(used)} / {memory}" if used is not None else f"not told / {memory}",
-        ),
+        ("device busy / memory", device_text(found)),
+        *arrivals,
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from autotuner.batching.prospect import Band, Expected
+from autotuner.batching.prospect import Band, Expected, Prospect
 from autotuner.domain.findings.breakdown import Breakdown, Part
 from autotuner.domain.findings.diagnosis import Diagnosis
+from autotuner.domain.findings.reading import Batch
 from autotuner.domain.prediction import configuration_of
 from autotuner.report.tables import Column, Table
 from autotuner.report.text import UNKNOWN, figure, milliseconds, percent, whole
@@ -52,12 +53,25 @@ def parts_table(found: Breakdown) -> Table:
     return Table("A request's time by part; quantiles where the source has them", columns, (*rows, whole_row))
 
 
+def _shown(found: Diagnosis) -> list[Batch]:
+    """The sizes that a table shows one by one, smallest first: those that ran most often."""
+    often = sorted(found.realised.batches, key=lambda one: -one.executions)
+    return sorted(often[:MOST_SIZES], key=lambda one: one.size)
+
+
+def batch_shares(found: Diagnosis) -> tuple[float, ...]:
+    """Return the share of executions, 0 to 1, of each row of `batch_table`."""
+    total = sum(one.executions for one in found.realised.batches) or 1
+    shares = [one.executions / total for one in _shown(found)]
+    return (*shares, 1.0 - sum(shares)) if len(shares) < len(found.realised.batches) else tuple(shares)
+
+
 def batch_table(found: Diagnosis) -> Table:
     """How often each batch size ran, and what it took."""
     realised = found.realised
     batches = realised.batches
     total = sum(one.executions for one in batches) or 1
-    shown = sorted(sorted(batches, key=lambda one: -one.executions)[:MOST_SIZES], key=lambda one: one.size)
+    shown = _shown(found)
     rows = [
         (
             str(one.size),
@@ -80,6 +94,39 @@ def batch_table(found: Diagnosis) -> Table:
     )
     columns = (Column("batch"), *_figures("executions", "share", "ms", "ms an item"))
     return Table(caption, columns, tuple(rows))
+
+
+def device_text(found: Diagnosis) -> str:
+    """Return how busy the devices were and what of their memory was used: a pair, as each alone misleads."""
+    realised = found.realised
+    memory = "not told"
+    if realised.memory_used_bytes is not None and realised.memory_total_bytes:
+        memory = (
+            f"{figure(realised.memory_used_bytes / 1e9)} of {figure(realised.memory_total_bytes / 1e9)} GB"
+        )
+    used = realised.device_utilisation
+    return f"{percent(used) if used is not None else 'not told'} / {memory}"
+
+
+def arrivals_text(prospect: Prospect) -> str:
+    """Return how requests arrive at the replica that is predicted: rate, and burstiness at and below the looks."""
+    seen, bursts = prospect.observed, prospect.understood.bursts
+    said = (
+        f"{figure(seen.rate_per_second)}/s; variance over mean of counts each "
+        f"{milliseconds(seen.look_seconds)} ms: {figure(seen.dispersion)} (1: Poisson, more: bursts)"
+    )
+    if not bursts.sigma:
+        return f"{said}; no bursts between looks"
+    return f"{said}; between looks the rate varies by {percent(bursts.sigma)} for {milliseconds(bursts.seconds)} ms"
+
+
+def knee_text(prospect: Prospect) -> str:
+    """Return where more throughput begins to cost much; empty where the frontier has no such place."""
+    if prospect.knee is None:
+        return ""
+    knee = prospect.knee
+    named = configuration_of(knee.setting).describe()
+    return f"{whole(knee.rate_per_second)}/s at a p99 of {milliseconds(knee.p99_seconds)} ms, with {named}"
 
 
 def band(value: Band | None, scale: float = 1.0) -> str:
