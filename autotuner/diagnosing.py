@@ -21,6 +21,9 @@ from autotuner.ports import Clock, Observer
 LOOK_INTERVAL = timedelta(milliseconds=250)
 """Between two looks: short enough to see bursts, and four small pages a second from each server."""
 
+USUAL = timedelta(seconds=45)
+"""How long a diagnosis looks where nobody says: with reading, predicting and drawing it is there within a minute."""
+
 SHORTEST, LONGEST = timedelta(seconds=2), timedelta(hours=1)
 LENGTH_ALLOWED = "a duration from 2s to 1h"
 
@@ -83,7 +86,7 @@ class Asked:
     """What a diagnosis is asked: the p99 that clients were promised, how long to look, and what tuning is to bring."""
 
     ceiling_seconds: float
-    length: timedelta = timedelta(seconds=60)
+    length: timedelta = USUAL
     wish: Wish = field(default_factory=Wish)
 
     def __post_init__(self) -> None:

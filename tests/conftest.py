@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,15 @@ def _folder(item: pytest.Item) -> str:
     if folder not in FOLDERS_CHEAPEST_FIRST:
         raise pytest.UsageError(f"{item.path}: tests live in tests/{{{','.join(FOLDERS_CHEAPEST_FIRST)}}}")
     return folder
+
+
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """Give the handlers back that a command in this process replaces."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from autotuner.cli.diagnosis_lines import print_diagnosis
 from autotuner.cli.durations import duration
 from autotuner.cli.exits import Exit
 from autotuner.cli.invocation import Invocation, Json, of, say
-from autotuner.diagnosing import LENGTH_ALLOWED, Asked, Deployment, ServerPlace
+from autotuner.diagnosing import LENGTH_ALLOWED, USUAL, Asked, Deployment, ServerPlace
 from autotuner.diagnosing import diagnose as diagnosed
 from autotuner.diagnosis_answers import diagnosis_object
 from autotuner.domain.findings.prediction import Wish
@@ -28,6 +28,7 @@ from autotuner.instruments.devices import TRITON
 from autotuner.ports import Clock, Observer
 from autotuner.report.diagnosis import render
 from autotuner.report.page import write_page
+from autotuner.section_values import duration_text
 from autotuner.target_file import TargetFile, load_target_file
 
 SCHEMES = {"http": 8000, "https": 8000, "grpc": 8001, "grpcs": 8001}
@@ -96,7 +97,7 @@ def diagnose(  # noqa: PLR0913, PLR0917 - one parameter an option
         Path | None, typer.Option(help="File with the bearer token for Prometheus.")
     ] = None,
     prometheus_tenant: Annotated[str, typer.Option(help="Sent to Prometheus as X-Scope-OrgID.")] = "",
-    length: Annotated[str, typer.Option("--for", help="How long to look: 2s to 1h.")] = "60s",
+    length: Annotated[str, typer.Option("--for", help="How long to look: 2s to 1h.")] = duration_text(USUAL),
     gpu_cost: Annotated[
         float | None,
         typer.Option(help="What one replica costs an hour, to tell what a million inferences cost."),
@@ -252,6 +253,6 @@ def _header(text: str) -> tuple[str, str]:
             value = Path(value[1:]).read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInput("--header", f"{name}: {value}", HEADER_ALLOWED) from error
-    if "\n" in value or "\r" in value:
-        raise InvalidInput("--header", f"{name}: …", f"{HEADER_ALLOWED}; one line")
+    if not (value.isascii() and value.isprintable()):
+        raise InvalidInput("--header", f"{name}: …", f"{HEADER_ALLOWED}; one line of ASCII")
     return name, value

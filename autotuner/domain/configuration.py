@@ -83,7 +83,13 @@ def misshapen_field(config: ModelConfig) -> str:
 
     Whoever brings a configuration in asks this once, so that nobody else has to be prepared for any form.
     """
-    sections = ("dynamic_batching", "sequence_batching", "ensemble_scheduling", "model_transaction_policy")
+    sections = (
+        "dynamic_batching",
+        "sequence_batching",
+        "ensemble_scheduling",
+        "model_transaction_policy",
+        "response_cache",
+    )
     for name in sections:
         if not isinstance(config.get(name, {}), Mapping):
             return name

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import json
-import logging
 import os
 import re
 import signal
@@ -111,7 +110,7 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "autotuner diagnose --triton http://triton:8000 --model resnet50 --p99 50ms": Elsewhere(
         "tests/unit/test_diagnose_command.py, and on a real server tests/integration/test_diagnose_planted.py"
     ),
-    "autotuner diagnose --triton http://triton:8000 --model resnet50 --p99 50ms --for 45s --html page.html": Elsewhere(
+    "autotuner diagnose --triton http://triton:8000 --model resnet50 --p99 50ms --html page.html": Elsewhere(
         "tests/integration/test_diagnose_planted.py, which also times it"
     ),
     "autotuner diagnose --triton http://triton:8000 --p99 50ms --gateway http://envoy:9901 --for 10m --gpu-cost 4.50 "
@@ -318,15 +317,6 @@ def words_of(command: str) -> list[str]:
     name, *rest = parts(command)
     assert name == "autotuner"
     return [sys.executable, "-m", "autotuner", *rest]
-
-
-@pytest.fixture
-def own_logging() -> Iterator[None]:
-    """Give the handlers back that a command in this process replaces."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
 
 
 @pytest.mark.usefixtures("own_logging")

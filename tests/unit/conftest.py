@@ -1,4 +1,4 @@
-"""What tests of the REST API share."""
+"""What tests of the REST API share, and those of commands that look for a while."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from autotuner.adapters.clock import ManualClock
     from tests.rest import Rest
 
 
@@ -18,3 +19,16 @@ def rest() -> Iterator[Rest]:
 
     with serving() as made:
         yield made
+
+
+@pytest.fixture
+def turned(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """The clock of `autotuner diagnose`, which waiting turns, so that a window takes no time."""
+    from autotuner.adapters.clock import ManualClock  # noqa: PLC0415 - one command's tests need these
+    from autotuner.cli import diagnose  # noqa: PLC0415
+    from tests.builders import START  # noqa: PLC0415
+
+    clock = ManualClock(START)
+    monkeypatch.setattr(diagnose, "SystemClock", lambda: clock)
+    monkeypatch.setattr(diagnose, "_wait", clock.advance)
+    return clock

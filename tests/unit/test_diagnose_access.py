@@ -15,9 +15,10 @@ from autotuner.adapters.scrape.serving import HttpServing
 from autotuner.adapters.triton.telling import GrpcServing
 from autotuner.bootstrap import observer_of
 from autotuner.diagnosing import Deployment, ServerPlace
-from autotuner.errors import InvalidInput, Unavailable
+from autotuner.errors import InvalidInput, Refused, Unavailable
 from tests.certificates import certificate
-from tests.diagnoses import MODEL
+from tests.diagnoses import CONFIG, MODEL
+from tests.stub_grpc import EACH, a_grpc_triton
 from tests.stub_server import StubServer
 from tests.stub_triton import a_triton
 
@@ -78,6 +79,37 @@ def test_secrets_are_in_no_representation() -> None:
         Deployment((place,), headers=access.headers),
     ):
         assert "s3cret" not in repr(one)
+
+
+def test_grpc_over_tls_is_verified_against_the_named_authorities(secure: StubServer, authority: Path) -> None:
+    clock = SystemClock()
+    with a_grpc_triton(certificate=authority) as triton:
+        metrics = f"{secure.url.replace('http:', 'https:')}/metrics"
+        place = ServerPlace("r0", f"grpcs://{triton.address}", metrics)
+        observer = observer_of(Deployment((place,), MODEL, authorities=str(authority)), clock)
+        facts, look = observer.facts(), observer.look()
+
+        assert (facts.versions, facts.model_versions, facts.unread) == ({"r0": "2.51.0"}, {"r0": ("1",)}, ())
+        assert facts.configs[MODEL]["max_batch_size"] == CONFIG["max_batch_size"]
+        assert look.replicas["r0"].work[MODEL].requests == EACH
+        with pytest.raises(Unavailable, match="no gRPC connection"):
+            observer_of(Deployment((place,), MODEL), clock).facts()
+
+    assert set(triton.asked) == {"metadata", "configuration", "statistics"}
+
+
+def test_plain_grpc_behind_a_secure_address_is_one_sentence() -> None:
+    with a_grpc_triton() as triton, pytest.raises(Unavailable, match="no gRPC connection"):
+        GrpcServing("r0", triton.address, secure=True, limit=SOON).metadata()
+
+
+def test_a_header_goes_with_every_question_over_grpc_and_its_want_is_told() -> None:
+    with a_grpc_triton("Bearer s3cret") as triton:
+        known = GrpcServing("r0", triton.address, headers={"Authorization": "Bearer s3cret"}, limit=SOON)
+
+        assert known.metadata()["version"] == "2.51.0"
+        with pytest.raises(Refused, match="pass credentials with --header"):
+            GrpcServing("r0", triton.address, limit=SOON).metadata()
 
 
 def test_nothing_behind_a_grpc_address_is_one_sentence() -> None:

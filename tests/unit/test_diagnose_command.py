@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -14,12 +13,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from autotuner.adapters.clock import ManualClock
 from autotuner.adapters.scrape import observer, serving
 from autotuner.cli import diagnose
 from autotuner.cli.app import app
 from autotuner.cli.exits import Exit
-from tests.builders import START
 from tests.command_line import TARGET
 from tests.diagnoses import CONFIG, MODEL, a_config
 from tests.stub_server import Planned, StubServer
@@ -35,25 +32,9 @@ from tests.stub_triton import (
     statistics,
 )
 
+pytestmark = pytest.mark.usefixtures("own_logging", "turned")
+
 KEYS = {"findings", "breakdown_ms", "realised_batch", "prediction", "study_possible"}
-
-
-@pytest.fixture(autouse=True)
-def own_logging() -> Iterator[None]:
-    """Give the handlers back that a command in this process replaces."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
-
-
-@pytest.fixture(autouse=True)
-def turned(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
-    """A clock that waiting turns, so that a window takes no time."""
-    clock = ManualClock(START)
-    monkeypatch.setattr(diagnose, "SystemClock", lambda: clock)
-    monkeypatch.setattr(diagnose, "_wait", clock.advance)
-    return clock
 
 
 @pytest.fixture
@@ -116,7 +97,9 @@ def test_people_get_findings_a_bar_and_a_prediction(triton: StubServer, tmp_path
         "Where a request's time goes",
         "What tuning would be worth",
         "Could a study run here?",
-        "█",
+        "device busy / memory: not told / not told",
+        "arrivals: ",
+        f"│ {'█' * 20} │",
     ):
         assert words in result.stdout
     page = (tmp_path / "page.html").read_text("utf-8")
@@ -325,6 +308,12 @@ def test_restricted_metadata_cost_the_version_alone(triton: StubServer) -> None:
         ),
         (
             CONFIG_PATH,
+            as_json(a_config(response_cache=["on"])),
+            Exit.UNAVAILABLE,
+            "response_cache has no form",
+        ),
+        (
+            CONFIG_PATH,
             Planned(json.dumps({"error": "Request for unknown model: 'vision' is not found"}), status=400),
             Exit.NOT_FOUND,
             "no model is known as 'vision'",
@@ -405,6 +394,7 @@ def test_ten_thousand_models_are_no_trouble(triton: StubServer) -> None:
         (["--triton", "http://x:8000", "--p99", "50ms", "--gpu-cost", "-1"], "--gpu-cost"),
         (["--triton", "http://x:8000", "--p99", "50ms", "--header", "nonsense"], "--header"),
         (["--triton", "http://x:8000", "--p99", "50ms", "--header", "A: @/no/such/file"], "--header"),
+        (["--triton", "http://x:8000", "--p99", "50ms", "--header", "A: “quoted”"], "--header"),
         (["--triton", "http://x:8000", "--p99", "50ms", "--ca", "/no/such/file"], "--ca"),
         (["--triton", "http://x:8000", "--triton", "http://x:8000", "--p99", "50ms"], "--triton"),
         (

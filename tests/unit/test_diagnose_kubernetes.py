@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from autotuner.adapters.clock import ManualClock
-from autotuner.cli import diagnose
+from autotuner.bootstrap import Application, access_of, target_observer
 from autotuner.cli.app import app
 from autotuner.cli.exits import Exit
-from tests.builders import START
+from autotuner.domain.access import Scope
 from tests.cluster_objects import a_deployment, a_pod, an_http_route
 from tests.diagnoses import MODEL
+from tests.rest import serving
 from tests.stub_server import Planned, StubServer
 from tests.stub_triton import METRICS, a_triton, as_json, counting
+
+pytestmark = pytest.mark.usefixtures("own_logging", "turned")
 
 DEPLOYMENT = "/apis/apps/v1/namespaces/prod/deployments/vision"
 PODS = "/api/v1/namespaces/prod/pods"
@@ -42,27 +43,6 @@ def envoy_page(count: int) -> str:
         f'envoy_cluster_upstream_rq_time_bucket{{{labels},le="+Inf"}} {count}\n'
         f"envoy_cluster_upstream_rq_time_sum{{{labels}}} {count * 25}\n"
     )
-
-
-@pytest.fixture(autouse=True)
-def own_logging() -> Iterator[None]:
-    """Give the handlers back that a command in this process replaces."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
-
-
-@pytest.fixture(autouse=True)
-def turned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that waiting turns, so that a window takes no time."""
-    clock = ManualClock(START)
-    monkeypatch.setattr(diagnose, "SystemClock", lambda: clock)
-
-    def wait(pause: timedelta) -> None:
-        clock.advance(pause)
-
-    monkeypatch.setattr(diagnose, "_wait", wait)
 
 
 @pytest.fixture
@@ -145,6 +125,22 @@ def test_pods_are_found_and_looked_at_through_the_gateway(
     assert needs["a weighted route"]["answer"] == "yes"
     assert needs["a weighted route"]["detail"] == "HTTPRoute prod/vision, rule 0, with the weights stable 1"
     assert found["unread"] == []
+
+
+def test_the_rest_api_finds_the_pods_too(cluster: StubServer, triton: StubServer, file: Path) -> None:
+    def reaching(application: Application) -> Application:
+        access = access_of(application.settings)
+        return replace(
+            application, observers=lambda target, clock: target_observer(target, clock, cluster=access)
+        )
+
+    with serving(move=reaching) as rest:
+        made = rest.ask("POST", "/v1/targets", Scope.OPERATOR, json=yaml.safe_load(file.read_text("utf-8")))
+        assert made.status_code == 201, made.text
+        told = rest.get("/v1/targets/vision/diagnosis?seconds=3")
+
+    assert set(told["replicas"]) == {"vision-0"}
+    assert told["unread"] == []
 
 
 def test_only_questions_are_asked(cluster: StubServer, triton: StubServer, file: Path) -> None:

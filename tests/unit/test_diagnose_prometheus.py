@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +20,8 @@ from tests.diagnoses import MODEL
 from tests.prometheus_stub import PrometheusStub
 from tests.stub_server import Planned, StubServer
 from tests.stub_triton import METRICS, STATS, a_triton, metrics
+
+pytestmark = pytest.mark.usefixtures("own_logging")
 
 BEGIN = START.timestamp()
 EVERY = 5.0
@@ -82,15 +83,6 @@ class Scraped:
         self._wait(pause)
         while BEGIN + self._number * EVERY + 2 <= self.server.now:
             self._scrape()
-
-
-@pytest.fixture(autouse=True)
-def own_logging() -> Iterator[None]:
-    """Give the handlers back that a command in this process replaces."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
 
 
 @pytest.fixture

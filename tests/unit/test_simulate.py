@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,14 +40,7 @@ from autotuner.sandbox.question import question_of, worth_asking
 from autotuner.sandbox.workload import load_workload, parse_workload
 from tests.documents import ROOT
 
-
-@pytest.fixture(autouse=True)
-def own_logging() -> Iterator[None]:
-    """Give the handlers back that a command in this process replaces."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
+pytestmark = pytest.mark.usefixtures("own_logging")
 
 
 SMALL: dict[str, Any] = {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +23,7 @@ from autotuner.errors import AutotunerError
 from tests.bench_worlds import SMALL
 from tests.documents import ROOT
 
-
-@pytest.fixture(autouse=True)
-def own_logging() -> Iterator[None]:
-    """Give the handlers back that a command in this process replaces."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
+pytestmark = pytest.mark.usefixtures("own_logging")
 
 
 @pytest.fixture(scope="module")
