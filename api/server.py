@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,13 +13,18 @@ import uvicorn
 
 from api.app import create
 from autotuner.bootstrap import Application
-from autotuner.errors import Unavailable
+from autotuner.errors import AutotunerError, Unavailable
 
 GRACE_SECONDS = 5
 """How long requests under way may take after it was told to stop."""
 
 LOOK_SECONDS = 0.2
 """How often it is looked whether it shall stop."""
+
+SETTLE_SECONDS = 2.0
+"""How often spans that were sent here are judged when no others come."""
+
+log = logging.getLogger(__name__)
 
 
 def serve(
@@ -39,8 +45,33 @@ def serve(
         timeout_graceful_shutdown=GRACE_SECONDS,
         lifespan="off",
     )
-    with _listening(host, port) as listener, asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+    with (
+        _listening(host, port) as listener,
+        _spans_settled(application),
+        asyncio.Runner(loop_factory=config.get_loop_factory()) as runner,
+    ):
         runner.run(_until(_Server(config), listener, stop, started))
+
+
+@contextmanager
+def _spans_settled(application: Application) -> Iterator[None]:
+    """Judge spans in a thread of their own inside the block, whether or not others come."""
+    done = threading.Event()
+
+    def settle() -> None:
+        while not done.wait(SETTLE_SECONDS):
+            try:
+                application.settle_spans()
+            except AutotunerError as error:
+                log.warning("spans_not_kept", extra={"reason": str(error)})
+
+    thread = threading.Thread(target=settle, name="spans", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(GRACE_SECONDS)
 
 
 class _Server(uvicorn.Server):

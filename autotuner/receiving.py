@@ -71,10 +71,26 @@ class Receiver:
             ours = [span for span in spans if _concerns(span, listening, now)]
             self._add(ours, listening, now)
             traces = self._together(now)
+        self._judge(traces, listening, now)
+        return len(spans) - len(ours)
+
+    def settle(self) -> None:
+        """Judge the traces that are whole by now, also when no other span comes.
+
+        Raises Unavailable when what is to be kept cannot be.
+        """
+        now = self._clock.now()
+        with self._lock:
+            if not self._waiting:
+                return
+            listening = self._targets(now)
+            traces = self._together(now)
+        self._judge(traces, listening, now)
+
+    def _judge(self, traces: Iterable[Sequence[Span]], listening: Sequence[Listening], now: datetime) -> None:
         kept = [found for trace in traces for found in _slow(trace, listening)]
         if kept:
             self._received.keep(kept, now)
-        return len(spans) - len(ours)
 
     def _targets(self, now: datetime) -> Sequence[Listening]:
         """Who listens, asked anew every few seconds; a failure is told to all until then: nobody waits in line."""

@@ -27,7 +27,7 @@ from autotuner.courier import Courier
 from autotuner.domain.calendar import Night, Schedule, night_of, zone
 from autotuner.errors import InvalidInput, Unavailable
 from autotuner.nightly import NightWatch
-from autotuner.ports import Clock, Leadership
+from autotuner.ports import Clock, Leadership, ReceivedSpans
 
 log = logging.getLogger(__name__)
 
@@ -194,6 +194,8 @@ class Scheduler:
     """Told when this one begins to lead, and when it no longer does."""
     certificates: CertificateWatch | None = None
     """Holds production against its certificates; None for nobody."""
+    received: ReceivedSpans | None = None
+    """Where spans are to be forgotten after their time; None where none are kept."""
     leading: bool = False
     _look_due: datetime | None = None
     _bell: threading.Event = field(default_factory=lambda: _BELL)
@@ -248,6 +250,8 @@ class Scheduler:
             if self.alarm is not None:
                 self.alarm.set(self.watch.nights.schedules())
             self.watch.look()
+            if self.received is not None:
+                self.received.forget(now)
         self.courier.deliver()
         if self.certificates is not None:
             self.certificates.look(self.watch.nights.schedules())

@@ -207,7 +207,9 @@ class Application:
         def led(leads: bool) -> None:
             self.instruments.leads.set(int(leads))
 
-        return Scheduler(self.leadership(), watch, courier, self.clock, self.alarm(), led, certificates)
+        return Scheduler(
+            self.leadership(), watch, courier, self.clock, self.alarm(), led, certificates, self.received
+        )
 
     @functools.cached_property
     def instruments(self) -> Instruments:
@@ -245,6 +247,14 @@ class Application:
         if self.received is None:
             raise Unavailable("spans", "there is nowhere to keep them")
         return Receiver(self.received, self.clock, spans_of_export)
+
+    def settle_spans(self) -> None:
+        """Judge the spans that have waited long enough; nothing where none were ever sent to this process.
+
+        Raises Unavailable.
+        """
+        if "receiver" in vars(self):
+            self.receiver.settle()
 
     def desk(self) -> Desk:
         """Return what use cases of promotions need."""

@@ -279,13 +279,16 @@ class Tokens(Protocol):
 
 
 class ReceivedSpans(Protocol):
-    """Spans of slow requests that were sent here, dropped after an hour, when others come. All raise Unavailable."""
+    """Spans of slow requests that were sent here, dropped after an hour. All raise Unavailable."""
 
     def listening(self) -> Sequence[Listening]:
         """Return the targets with a study that has not ended whose spans are sent here."""
 
     def keep(self, traces: Sequence[SlowTrace], now: datetime) -> None:
         """Keep slow requests, and drop what is old or more than is kept of a target."""
+
+    def forget(self, now: datetime) -> None:
+        """Drop what is old."""
 
     def slow(self, target: str, began: datetime, ended: datetime) -> Sequence[SlowTrace]:
         """Return the slow requests of a target that ended between two instants, each whole, newest first."""

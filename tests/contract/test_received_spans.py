@@ -71,5 +71,7 @@ def test_what_is_old_or_too_much_is_dropped(backend: Backend) -> None:
     assert kept[-1].trace_id == a_trace(3).trace_id
     assert len(backend.spans.slow("other", START, START + HOUR)) == 1
 
-    backend.spans.keep([], START + KEPT_FOR)
+    backend.spans.forget(START + KEPT_FOR - timedelta(seconds=1))
+    assert len(backend.spans.slow("vision", START, START + HOUR)) == MOST_KEPT
+    backend.spans.forget(START + KEPT_FOR)
     assert not backend.spans.slow("vision", START, START + HOUR)

@@ -8,14 +8,20 @@ from itertools import pairwise
 
 import pytest
 
-from autotuner.adapters.memory_store import MemoryLeadership, MemoryNights, MemoryOutbox, MemoryRegistry
+from autotuner.adapters.memory_store import (
+    MemoryLeadership,
+    MemoryNights,
+    MemoryOutbox,
+    MemoryRegistry,
+    MemorySpans,
+)
 from autotuner.courier import Courier
 from autotuner.domain.access import Said
 from autotuner.domain.calendar import Freeze, Line, Schedule, offset
 from autotuner.domain.study import Outcome, Phase
 from autotuner.errors import InvalidInput, Unavailable
 from autotuner.nightly import OVERTAKEN, UNATTENDED, NightWatch
-from autotuner.ports import NightState
+from autotuner.ports import NightState, SlowTrace
 from autotuner.scheduler import Scheduler, firings, trigger
 from tests.builders import ManualClock, a_budget, a_target
 from tests.closed_loop.loop import QuickStore
@@ -316,6 +322,21 @@ def test_one_scheduler_leads_and_another_takes_over_when_it_leaves() -> None:
 
     assert second.leading
     assert [state for _, state, _ in scene.states] == ["started"]
+
+
+def test_whoever_leads_forgets_spans_after_their_hour_though_no_others_come() -> None:
+    scene = Scene()
+    spans = MemorySpans(scene.store.memory)
+    now = scene.clock.now()
+    spans.keep([SlowTrace("vision", "a" * 32, now, ())], now)
+    scheduler = replace(a_scheduler(scene), received=spans)
+    scheduler.turn()
+    assert spans.slow("vision", now, now)
+
+    scene.clock.advance(HOUR)
+    scheduler.turn()
+
+    assert not spans.slow("vision", now, now)
 
 
 def test_a_scheduler_that_loses_its_connection_stands_by_until_it_is_back() -> None:

@@ -100,6 +100,17 @@ def test_what_envoy_and_triton_sent_explains_the_slow_requests() -> None:
     }
 
 
+def test_what_is_together_is_judged_though_nothing_else_comes() -> None:
+    place = Place()
+    place.receiver.settle()
+    place.receiver.take(ENVOY, as_json=False)
+    place.receiver.settle()
+    assert not place.kept(), "it may not be whole yet"
+    place.clock.advance(TOGETHER_AFTER)
+    place.receiver.settle()
+    assert len(place.kept()) == 9
+
+
 def test_only_slow_requests_are_kept_and_only_what_is_computed_from() -> None:
     place = Place()
     place.receiver.take(ENVOY, as_json=False)

@@ -30,12 +30,18 @@ class MemorySpans:
         """Keep slow requests, and drop what is old or more than is kept of a target."""
         with self._memory.lock:
             rows = [*self._memory.slow_traces, *((now, trace) for trace in traces)]
-            rows = [row for row in rows if row[0] > now - KEPT_FOR]
             for name in {trace.target for trace in traces}:
                 own = [row for row in rows if row[1].target == name]
                 surplus = {id(row) for row in own[: max(0, len(own) - MOST_KEPT)]}
                 rows = [row for row in rows if id(row) not in surplus]
             self._memory.slow_traces = rows
+            self.forget(now)
+
+    def forget(self, now: datetime) -> None:
+        """Drop what is old."""
+        with self._memory.lock:
+            kept = [row for row in self._memory.slow_traces if row[0] > now - KEPT_FOR]
+            self._memory.slow_traces = kept
 
     def slow(self, target: str, began: datetime, ended: datetime) -> Sequence[SlowTrace]:
         """Return the slow requests of a target that ended between two instants, each whole, newest first."""

@@ -56,9 +56,14 @@ class PostgresSpans:
         with transaction(self._engine) as connection:
             if rows:
                 connection.execute(request_spans.insert(), rows)
-            connection.execute(delete(request_spans).where(request_spans.c.received_at <= now - KEPT_FOR))
+            _drop_old(connection, now)
             for name in sorted({trace.target for trace in traces}):
                 _drop_surplus(connection, name)
+
+    def forget(self, now: datetime) -> None:
+        """Drop what is old."""
+        with transaction(self._engine) as connection:
+            _drop_old(connection, now)
 
     def slow(self, target: str, began: datetime, ended: datetime) -> Sequence[SlowTrace]:
         """Return the slow requests of a target that ended between two instants, each whole, newest first."""
@@ -69,6 +74,10 @@ class PostgresSpans:
                 select(request_spans).where(c.target == target, about).order_by(c.number)
             )
             return whole([_trace(row) for row in found], began, ended)
+
+
+def _drop_old(connection: Connection, now: datetime) -> None:
+    connection.execute(delete(request_spans).where(request_spans.c.received_at <= now - KEPT_FOR))
 
 
 def _drop_surplus(connection: Connection, target: str) -> None:
