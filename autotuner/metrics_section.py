@@ -19,6 +19,15 @@ from autotuner.domain.sources import (
     PrometheusServer,
 )
 from autotuner.errors import InvalidInput
+from autotuner.identity_section import (
+    Basic,
+    Bearer,
+    Certificate,
+    Tenant,
+    check_identity,
+    identity,
+    identity_of,
+)
 from autotuner.instruments.devices import DEVICES, TRITON
 from autotuner.instruments.presets import CUSTOM, preset_names
 from autotuner.section_values import Duration, Url, duration_text
@@ -26,8 +35,6 @@ from autotuner.sections import Section
 
 LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 FAMILY_PATTERN = r"^[a-zA-Z_:][a-zA-Z0-9_:]*$"
-NAMED_PATTERN = r"^[a-z0-9][a-z0-9-]{0,62}$"
-NAMED_ALLOWED = "the name of a secret, not the secret: lower-case letters, digits and hyphens, up to 63"
 LABELS_ALLOWED = "a mapping of at most 10 label names to texts of at most 200 characters"
 LONGEST_DEADLINE = timedelta(seconds=3)
 DEADLINE_ALLOWED = "a duration from 100ms to 3s"
@@ -68,16 +75,6 @@ def _deadline(value: timedelta) -> timedelta:
 
 
 LabelMap = Annotated[dict[str, StrictStr], AfterValidator(_labels)]
-SecretName = Annotated[str, Field(pattern=NAMED_PATTERN, description=NAMED_ALLOWED)]
-
-
-class BasicSection(Section):
-    """A user and the name of the secret that is its password."""
-
-    user: str = Field(
-        min_length=1, max_length=200, pattern=r"^[^:\x00-\x1f]+$", description="a user's name, without colon"
-    )
-    password: SecretName
 
 
 class PrometheusSection(Section):
@@ -88,33 +85,19 @@ class PrometheusSection(Section):
         default=timedelta(seconds=2),
         description=DEADLINE_ALLOWED + ": for all that one look asks of it, retries included",
     )
-    tenant: str = Field(
-        default="",
-        max_length=200,
-        pattern=r"^[^\x00-\x1f\x7f]*$",
-        description="a text of at most 200 characters on one line, sent as X-Scope-OrgID",
-    )
-    bearer: SecretName | None = Field(default=None, description=NAMED_ALLOWED)
-    basic: BasicSection | None = Field(default=None, description="a section with user and password")
-    ca: SecretName | None = Field(default=None, description=NAMED_ALLOWED + "; a certificate in PEM")
+    tenant: Tenant = ""
+    bearer: Bearer = None
+    basic: Basic = None
+    ca: Certificate = None
 
     @model_validator(mode="after")
     def _one_way_to_identify(self) -> Self:
-        if self.bearer and self.basic:
-            raise InvalidInput("metrics.prometheus.basic", self.basic.user, "nothing, since bearer is given")
+        check_identity("metrics.prometheus", self)
         return self
 
     def server(self) -> PrometheusServer:
         """The server in the domain's words."""
-        return PrometheusServer(
-            url=self.url,
-            deadline=self.deadline,
-            tenant=self.tenant,
-            bearer=self.bearer or "",
-            user=self.basic.user if self.basic else "",
-            password=self.basic.password if self.basic else "",
-            ca=self.ca or "",
-        )
+        return PrometheusServer(url=self.url, deadline=self.deadline, **identity(self))
 
 
 class FailedSection(Section):
@@ -245,15 +228,7 @@ def metrics_section_of(plan: Instrumentation | None) -> dict[str, Any] | None:
 
 
 def _server_of(server: PrometheusServer) -> dict[str, Any]:
-    basic = {"user": server.user, "password": server.password} if server.user else None
-    return {
-        "url": server.url,
-        "deadline": duration_text(server.deadline),
-        "tenant": server.tenant,
-        "bearer": server.bearer or None,
-        "basic": basic,
-        "ca": server.ca or None,
-    }
+    return {"url": server.url, "deadline": duration_text(server.deadline), **identity_of(server)}
 
 
 def _custom_of(histogram: LatencyHistogram) -> dict[str, Any]:

@@ -13,7 +13,15 @@ from pydantic import AfterValidator, Field, StrictStr, model_validator
 
 from autotuner.domain.sources import OTLP, TRACE_STORES, TRITON_SERVICE, TraceStore
 from autotuner.errors import InvalidInput
-from autotuner.metrics_section import NAMED_ALLOWED, BasicSection, SecretName
+from autotuner.identity_section import (
+    Basic,
+    Bearer,
+    Certificate,
+    Tenant,
+    check_identity,
+    identity,
+    identity_of,
+)
 from autotuner.section_values import Duration, Url, duration_text
 from autotuner.sections import Section
 
@@ -83,15 +91,10 @@ class TracesSection(Section):
         default=timedelta(seconds=5),
         description="a duration from 100ms to 30s: for all that is asked about one window",
     )
-    tenant: str = Field(
-        default="",
-        max_length=200,
-        pattern=r"^[^\x00-\x1f\x7f]*$",
-        description="a text of at most 200 characters on one line, sent as X-Scope-OrgID",
-    )
-    bearer: SecretName | None = Field(default=None, description=NAMED_ALLOWED)
-    basic: BasicSection | None = Field(default=None, description="a section with user and password")
-    ca: SecretName | None = Field(default=None, description=NAMED_ALLOWED + "; a certificate in PEM")
+    tenant: Tenant = ""
+    bearer: Bearer = None
+    basic: Basic = None
+    ca: Certificate = None
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -103,8 +106,7 @@ class TracesSection(Section):
             raise InvalidInput(
                 "traces.url", None, f"the URL of the {self.source} that has the spans (required)"
             )
-        if self.bearer and self.basic:
-            raise InvalidInput("traces.basic", self.basic.user, "nothing, since bearer is given")
+        check_identity("traces", self)
         return self
 
     def store(self) -> TraceStore:
@@ -117,11 +119,7 @@ class TracesSection(Section):
             replica=tuple(self.replica.items()),
             arrival=self.arrival,
             deadline=self.deadline,
-            tenant=self.tenant,
-            bearer=self.bearer or "",
-            user=self.basic.user if self.basic else "",
-            password=self.basic.password if self.basic else "",
-            ca=self.ca or "",
+            **identity(self),
         )
 
 
@@ -137,8 +135,5 @@ def traces_section_of(store: TraceStore | None) -> dict[str, Any] | None:
         "replica": dict(store.replica),
         "arrival": duration_text(store.arrival),
         "deadline": duration_text(store.deadline),
-        "tenant": store.tenant,
-        "bearer": store.bearer or None,
-        "basic": {"user": store.user, "password": store.password} if store.user else None,
-        "ca": store.ca or None,
+        **identity_of(store),
     }
