@@ -1,141 +1,293 @@
-"""Pictures of the dashboards of `deploy/monitoring`, drawn from what a real Prometheus answers to their queries.
+"""Pictures of the dashboards, filled by a real night of the local stack: `docs/images/dashboard-*.png`.
 
-    python -m scripts.dashboard_pictures PROMETHEUS_URL FOLDER [MINUTES]
+    python -m scripts.dashboard_pictures [FOLDER]
 
-Not Grafana's own drawing: the same panels, in the same places, with the answers to the same queries, so that a person
-can see before importing them what they show and whether their queries give anything.
+It takes a Prometheus, a Chromium and about twelve minutes. The service of `autotuner serve --sandbox` runs with its
+API, worker and scheduler; a Prometheus with the rules scrapes them, the gateway and the servers. A schedule starts a
+short study; when production has been held against the new certificate, every panel of every dashboard's JSON is asked
+and drawn. Panels without data are named at the end.
 """
 
 from __future__ import annotations
 
-import html
 import json
+import shutil
 import sys
-import urllib.request
+import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlsplit
 
-from scripts.monitoring.dashboards import COLUMNS
-from scripts.monitoring.files import FOLDER
+import httpx
+import yaml
+from playwright.sync_api import sync_playwright
 
-WIDTH, ROW, GAP = 1200, 26, 8
-COLOURS = ("#2f6fdf", "#d9822b", "#3a9a5b", "#a24bd6", "#c23a4b", "#667085", "#0f8b8d", "#8a6d1f")
-INK, GREY = "#1d2433", "#667085"
-STEPS = 120
+from api.server import serve
+from autotuner.bootstrap import Application
+from autotuner.cli.playground import Playground, playground
+from autotuner.domain.registration import Wanted
+from autotuner.domain.slo import SloBudget
+from autotuner.domain.target import Target
+from autotuner.sandbox.processes import ManagedProcess, free_port, wait_until
+from autotuner.targets import Asked, register
+from scripts.monitoring.drawing import WIDTH, Span, picture, without_data
+from scripts.monitoring.files import ROOT, files
 
-Points = Sequence[tuple[float, float]]
+IMAGES = ROOT / "docs" / "images"
+HOST = "127.0.0.1"
+SCRAPED_EVERY = "2s"
+TRIALS, RAMP_STEPS = 2, 4
+"""As in `autotuner demo --short`."""
 
+FIRST_NIGHT = timedelta(seconds=70)
+"""A cron expression has minutes: the next one whole is less than two away."""
 
-def answers(url: str, query: str, minutes: float) -> list[tuple[Mapping[str, str], Points]]:
-    """Return the series that a query gave in the last minutes."""
-    now = float(_asked(url, "query", {"query": "time()"})[1])
-    span = {"start": now - 60 * minutes, "end": now, "step": max(1.0, 60 * minutes / STEPS)}
-    found = _asked(url, "query_range", {"query": query, **span})
-    return [
-        (each["metric"], [(float(at), float(value)) for at, value in each["values"] if value != "NaN"])
-        for each in found
-    ]
+NIGHT_WITHIN = timedelta(minutes=15)
+COVERED_WITHIN = timedelta(minutes=11)
+"""Production's load is known at the second look of the scheduler, which looks every five minutes."""
 
+SEEN_FOR = timedelta(seconds=20)
+"""So long at the end, that the last points of the pictures show it."""
 
-def _asked(url: str, what: str, parameters: Mapping[str, Any]) -> Any:
-    with urllib.request.urlopen(f"{url}/api/v1/{what}?{urlencode(parameters)}", timeout=10) as answer:  # noqa: S310
-        return json.load(answer)["data"]["result"]
-
-
-def picture(url: str, dashboard: Mapping[str, Any], minutes: float) -> str:
-    """Return a dashboard as SVG."""
-    panels = dashboard["panels"]
-    height = max(p["gridPos"]["y"] + p["gridPos"]["h"] for p in panels) * ROW + 40
-    drawn = "".join(_panel(url, panel, minutes) for panel in panels)
-    title = html.escape(dashboard["title"])
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">'
-        f"<title>{title}</title>"
-        f'<rect width="{WIDTH}" height="{height}" fill="#f4f5f7"/>'
-        f'<text x="{GAP}" y="26" font-size="20" fill="#1d2433">{title}</text>{drawn}</svg>\n'
-    )
-
-
-def _panel(url: str, panel: Mapping[str, Any], minutes: float) -> str:
-    place = panel["gridPos"]
-    unit = WIDTH / COLUMNS
-    left, top = place["x"] * unit + GAP / 2, place["y"] * ROW + 40
-    width, height = place["w"] * unit - GAP, place["h"] * ROW - GAP
-    series = [
-        (_legend(target["legendFormat"], labels), points)
-        for target in panel["targets"]
-        for labels, points in answers(url, target["expr"], minutes)
-        if points
-    ]
-    inside = _stat(series, width, height) if panel["type"] == "stat" else _curves(series, width, height)
-    return (
-        f'<g transform="translate({left:.1f} {top})">'
-        f'<rect width="{width:.1f}" height="{height}" rx="4" fill="#fff" stroke="#d5d9e2"/>'
-        f"{_text(10, 18, panel['title'], INK, 13)}{_text(10, 33, panel['description'], GREY)}"
-        f"{inside or _text(width / 2, height / 2 + 10, 'no data', GREY, 13, 'middle')}</g>"
-    )
-
-
-def _legend(template: str, labels: Mapping[str, str]) -> str:
-    for name, value in labels.items():
-        template = template.replace("{{" + name + "}}", value)
-    return template
-
-
-def _text(x: float, y: float, words: str, colour: str, size: int = 10, anchor: str = "start") -> str:
-    look = f'font-size="{size}" fill="{colour}" text-anchor="{anchor}"'
-    return f'<text x="{x:.0f}" y="{y:.0f}" {look}>{html.escape(words)}</text>'
-
-
-def _stat(series: Sequence[tuple[str, Points]], width: float, height: float) -> str:
-    if not series:
-        return ""
-    step = width / len(series)
-    return "".join(
-        _text(step * (number + 0.5), height / 2 + 22, f"{points[-1][1]:g}", COLOURS[0], 34, "middle")
-        + _text(step * (number + 0.5), height - 14, legend, GREY, anchor="middle")
-        for number, (legend, points) in enumerate(series)
-    )
-
-
-def _curves(series: Sequence[tuple[str, Points]], width: float, height: float) -> str:
-    if not series:
-        return ""
-    left, right, top, bottom = 58.0, width - 10, 44.0, height - 34
-    times = [at for _, points in series for at, _ in points]
-    begin, end = min(times), max(*times, min(times) + 1)
-    most = max(value for _, points in series for _, value in points) or 1.0
-    lines = [*_grid(most, (left, right, top, bottom))]
-    for number, (legend, points) in enumerate(series):
-        colour = COLOURS[number % len(COLOURS)]
-        path = " ".join(
-            f"{left + (at - begin) / (end - begin) * (right - left):.1f},{bottom - value / most * (bottom - top):.1f}"
-            for at, value in points
-        )
-        lines.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
-        place = (left + number % 4 * (width - 70) / 4, height - 18 + number // 4 * 11)
-        lines.append(_text(*place, legend, colour))
-    return "".join(lines)
-
-
-def _grid(most: float, frame: tuple[float, float, float, float]) -> Iterator[str]:
-    left, right, top, bottom = frame
-    for part in (0.0, 0.5, 1.0):
-        y = bottom - part * (bottom - top)
-        yield f'<line x1="{left}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e6e8ee"/>'
-        yield _text(left - 6, y + 4, f"{part * most:.3g}", GREY, anchor="end")
+POLL = timedelta(seconds=2)
+EVERY_NIGHT = "30 2 * * *"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Draw every dashboard."""
-    url, folder = arguments[0].rstrip("/"), Path(arguments[1])
-    minutes = float(arguments[2]) if len(arguments) > 2 else 5.0
-    for path in sorted((FOLDER / "dashboards").glob("*.json")):
-        drawn = folder / f"dashboard-{path.stem}.svg"
-        drawn.write_text(picture(url, json.loads(path.read_text("utf-8")), minutes), "utf-8")
-        print(drawn)
+    """Run the stack, fill the dashboards and draw them."""
+    folder = Path(arguments[0]) if arguments else IMAGES
+    with ExitStack() as opened:
+        place = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="dashboards-")))
+        ground = opened.enter_context(playground(""))
+        api = opened.enter_context(_served(ground.app))
+        client = opened.enter_context(
+            httpx.Client(base_url=api, headers={"authorization": f"Bearer {ground.secret}"}, timeout=20)
+        )
+        made = _monitoring(ground, place)
+        prometheus = opened.enter_context(_prometheus(place, _jobs(ground, api), made))
+        begin = time.time()
+        _shorten(ground)
+        _spend_a_night(client, ground.target)
+        _be_covered(client, ground.target, prometheus)
+        span = Span(begin, time.time())
+        dashboards = {
+            Path(name).stem: json.loads(text) for name, text in made.items() if name.startswith("dashboards/")
+        }
+        for name, dashboard in dashboards.items():
+            path = folder / f"dashboard-{'target' if name == ground.target else name}.png"
+            _photograph(picture(prometheus, dashboard, span), path)
+            print(path, "without data:", without_data(prometheus, dashboard, span) or "nothing")
+
+
+# -- the service and its Prometheus
+
+
+@contextmanager
+def _served(app: Application) -> Iterator[str]:
+    """Serve the API in a thread; gives its address."""
+    stop, started, told = threading.Event(), threading.Event(), list[str]()
+
+    def tell(address: str) -> None:
+        told.append(address)
+        started.set()
+
+    thread = threading.Thread(target=serve, args=(app, stop, tell, HOST, 0), name="api")
+    thread.start()
+    try:
+        if not started.wait(30):
+            raise TimeoutError("the API does not start")
+        yield told[0]
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _monitoring(ground: Playground, place: Path) -> Mapping[str, str]:
+    """Dashboards and rules of the sandbox's target, as `python -m scripts.monitoring` writes them for any."""
+    found = ground.app.registry.registration(ground.target)
+    path = place / "target.yaml"
+    path.write_text(yaml.safe_dump(_target_file(found.target, found.slo)), "utf-8")
+    made = files(path)
+    for name, text in made.items():
+        written = place / name
+        written.parent.mkdir(exist_ok=True)
+        written.write_text(text, "utf-8")
+    return made
+
+
+def _target_file(target: Target, slo: SloBudget) -> Mapping[str, Any]:
+    replicas = [
+        {"name": each.name, "url": each.http_url, "metrics": each.metrics_url} for each in target.replicas
+    ]
+    canary = next(each for each in replicas if each["name"] == target.canary.name)
+    return {
+        "name": target.name,
+        "model": target.model,
+        "stable": [each for each in replicas if each is not canary],
+        "canary": canary,
+        "gateway": {"admin": target.gateway.admin_url, "runtime_prefix": target.gateway.runtime_prefix},
+        "slo": {"p99_ms": slo.p99_ceiling_seconds * 1e3},
+        "limits": {"instance_count": target.limits.max_instance_count},
+    }
+
+
+def _jobs(ground: Playground, api: str) -> list[Mapping[str, Any]]:
+    target = ground.app.registry.registration(ground.target).target
+    bearer = {"authorization": {"credentials": ground.secret}}
+    emulated = {
+        "source_labels": ["__name__"],
+        "regex": "emulated_(gpu_memory_.*)",
+        "target_label": "__name__",
+        "replacement": "nv_$1",
+    }
+    servers = [
+        {**_job(each.name, each.metrics_url), "metric_relabel_configs": [emulated]}
+        for each in target.replicas
+    ]
+    beside = [_job(name, url) for name, url in ground.metrics.items()]
+    gateway = _job("gateway", f"{target.gateway.admin_url}/stats/prometheus")
+    return [{**_job("api", f"{api}/metrics"), **bearer}, *beside, gateway, *servers]
+
+
+def _job(name: str, url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    told = {"targets": [parts.netloc], "labels": {"instance": name}}
+    return {"job_name": name, "metrics_path": parts.path, "static_configs": [told]}
+
+
+@contextmanager
+def _prometheus(place: Path, jobs: Sequence[Mapping[str, Any]], made: Mapping[str, str]) -> Iterator[str]:
+    """A Prometheus that scrapes all of it and computes the recording rules; gives its URL."""
+    told = {
+        "global": {"scrape_interval": SCRAPED_EVERY, "evaluation_interval": SCRAPED_EVERY},
+        "rule_files": [str(place / name) for name in made if name.startswith("rules/")],
+        "scrape_configs": list(jobs),
+    }
+    configuration, url = place / "prometheus.yml", f"http://{HOST}:{free_port()}"
+    configuration.write_text(json.dumps(told), "utf-8")
+    process = ManagedProcess(
+        "Prometheus",
+        [
+            "prometheus",
+            f"--config.file={configuration}",
+            f"--storage.tsdb.path={place / 'data'}",
+            f"--web.listen-address={urlsplit(url).netloc}",
+            "--log.level=error",
+        ],
+        place / "prometheus.log",
+    )
+    process.start()
+    try:
+        wait_until(
+            lambda: _answers(f"{url}/-/ready"),
+            within=timedelta(seconds=30),
+            what="Prometheus is ready",
+            process=process,
+        )
+        yield url
+    finally:
+        process.stop()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5).is_success
+    except httpx.HTTPError:
+        return False
+
+
+# -- the night
+
+
+def _shorten(ground: Playground) -> None:
+    """Let studies of the target try fewer configurations at fewer levels."""
+    app = ground.app
+    found = app.registry.registration(ground.target)
+    defaults = replace(found.defaults, max_trials=TRIALS, ramp_steps=RAMP_STEPS)
+    wanted = Wanted(found.target, None, defaults)
+    register(app.registry, app.clock, wanted, Asked("dashboards", "a short night", found.mark))
+
+
+def _spend_a_night(client: httpx.Client, target: str) -> None:
+    """Let a schedule start a study, and wait until it has ended."""
+    due = datetime.now(UTC) + FIRST_NIGHT
+    _schedule(client, target, f"{due.minute} {due.hour} * * *")
+
+    def ended() -> bool:
+        nights = _seen(client, target)
+        return any(each["state"] == "ended" for each in nights)
+
+    wait_until(ended, within=NIGHT_WITHIN, what="the night has ended", poll=POLL)
+    print("the night:", _seen(client, target))
+
+
+def _be_covered(client: httpx.Client, target: str, prometheus: str) -> None:
+    """Wait until the scheduler has held production against the certificate; a new schedule is looked at at once."""
+    path = f"/v1/targets/{target}/schedule"
+    mark = client.get(path).raise_for_status().headers["etag"]
+    client.delete(path, headers={"if-match": mark}).raise_for_status()
+    state = f'max by (state) (autotuner_certificate_state{{target="{target}"}}) > 0'
+
+    def found() -> list[str]:
+        _seen(client, target)
+        asked = httpx.get(f"{prometheus}/api/v1/query", params={"query": state}, timeout=20)
+        return [each["metric"]["state"] for each in asked.raise_for_status().json()["data"]["result"]]
+
+    wait_until(lambda: not found(), within=timedelta(minutes=1), what="the schedule is gone", poll=POLL)
+    _schedule(client, target, EVERY_NIGHT)
+    wait_until(
+        lambda: "covers" in found() or "outside" in found(),
+        within=COVERED_WITHIN,
+        what="production has been held against its certificate",
+        poll=POLL,
+    )
+    seen_until = time.monotonic() + SEEN_FOR.total_seconds()
+    wait_until(
+        lambda: bool(found()) and time.monotonic() > seen_until,
+        within=2 * SEEN_FOR,
+        what="that was seen for a while",
+        poll=POLL,
+    )
+
+
+def _schedule(client: httpx.Client, target: str, cron: str) -> None:
+    asked = {"cron": cron, "window": "1h", "reason": "for the dashboards"}
+    client.put(f"/v1/targets/{target}/schedule", json=asked).raise_for_status()
+
+
+def _seen(client: httpx.Client, target: str) -> list[dict[str, Any]]:
+    """The nights so far; asks what a person's browser and a probe would ask too."""
+    for path in ("/readyz", "/v1/studies"):
+        client.get(path).raise_for_status()
+    answer = client.get("/v1/nights", params={"target": target}).raise_for_status()
+    nights: list[dict[str, Any]] = answer.json()["items"]
+    return nights
+
+
+# -- the pictures
+
+
+def _photograph(drawn: str, path: Path) -> None:
+    program = next(
+        (
+            found
+            for name in ("chromium", "chromium-browser", "google-chrome")
+            if (found := shutil.which(name))
+        ),
+        None,
+    )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": WIDTH, "height": 800}, color_scheme="light")
+        page.set_content(f"<style>body{{margin:0}} svg{{display:block}}</style>{drawn}")
+        page.locator("svg").screenshot(path=path)
+        browser.close()
 
 
 if __name__ == "__main__":

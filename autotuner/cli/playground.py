@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -26,7 +26,7 @@ from autotuner.bootstrap import Application, application
 from autotuner.cli.invocation import say
 from autotuner.domain.access import Scope
 from autotuner.domain.registration import StudyDefaults, Wanted
-from autotuner.sandbox.processes import ManagedProcess
+from autotuner.sandbox.processes import ManagedProcess, free_port
 from autotuner.sandbox.stack import SandboxStack, brisk_plan, remove_directory, run_directory
 from autotuner.sandbox.workload import DEFAULT_WORKLOAD, load_workload
 from autotuner.settings import PREFIX, Settings
@@ -34,6 +34,7 @@ from autotuner.targets import MUST_BE_NEW, Asked, register
 
 ACTOR = "sandbox"
 LOOPBACK = "127.0.0.0/8"
+METRICS_HOST = "127.0.0.1"
 TOKEN_LIFE = timedelta(hours=12)
 LOOK_SECONDS = 0.5
 
@@ -43,12 +44,17 @@ BESIDE = ("worker", "scheduler")
 
 @dataclass(frozen=True)
 class Playground:
-    """A running sandbox. app: the service's application over it. secret: of an admin's token, good for half a day."""
+    """A running sandbox.
+
+    app: the service's application over it. secret: of an admin's token, good for half a day. metrics: where worker and
+    scheduler show their metrics.
+    """
 
     app: Application
     target: str
     note: str
     secret: str
+    metrics: Mapping[str, str]
 
 
 @contextmanager
@@ -69,10 +75,10 @@ def playground(workload: str) -> Iterator[Playground]:
             )
             app = opened.enter_context(application(settings))
             _register(app, stack)
-            opened.enter_context(_beside(stack.url, place))
+            metrics = opened.enter_context(_beside(stack.url, place))
             wanted = WantedToken(ACTOR, (Scope.ADMIN,), TOKEN_LIFE, "made by autotuner serve --sandbox")
             _, secret = issue_token(app.tokens, app.clock, wanted, ACTOR)
-        yield Playground(app, stack.target().name, stack.note, secret)
+        yield Playground(app, stack.target().name, stack.note, secret, metrics)
         say("stopping everything")
 
 
@@ -101,17 +107,23 @@ def _register(app: Application, stack: SandboxStack) -> None:
 
 
 @contextmanager
-def _beside(url: str, place: Path) -> Iterator[None]:
-    """Keep a worker and a scheduler running."""
+def _beside(url: str, place: Path) -> Iterator[Mapping[str, str]]:
+    """Keep a worker and a scheduler running; gives where each shows its metrics."""
     environment = {**os.environ, f"{PREFIX}DATABASE_URL": url, f"{PREFIX}LOG_FORMAT": "json"}
+    ports = {name: free_port() for name in BESIDE}
     running = [
         ManagedProcess(
             name,
             [sys.executable, "-m", "autotuner", name],
             place / f"{name}.log",
-            environment={**environment, f"{PREFIX}HOLDER": f"sandbox-{name}"},
+            environment={
+                **environment,
+                f"{PREFIX}HOLDER": f"sandbox-{name}",
+                f"{PREFIX}METRICS_HOST": METRICS_HOST,
+                f"{PREFIX}METRICS_PORT": str(port),
+            },
         )
-        for name in BESIDE
+        for name, port in ports.items()
     ]
     stop = threading.Event()
     keeper = threading.Thread(target=_keep, args=(running, stop), name="sandbox-keeper", daemon=True)
@@ -119,7 +131,7 @@ def _beside(url: str, place: Path) -> Iterator[None]:
         for each in running:
             each.start()
         keeper.start()
-        yield
+        yield {name: f"http://{METRICS_HOST}:{port}/metrics" for name, port in ports.items()}
     finally:
         stop.set()
         if keeper.ident is not None:

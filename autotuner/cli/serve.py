@@ -74,6 +74,7 @@ def _welcome(ground: Any) -> list[str]:
     """What a newcomer is told when everything runs."""
     return [
         f"target {ground.target} runs on this machine: {ground.note}",
+        "metrics: " + ", ".join(f"{name} at {url}" for name, url in ground.metrics.items()),
         f"sign in with this token, good for 12 hours, shown once: {ground.secret}",
         "then set the target's SLO budget, set a schedule (*/10 * * * * is every ten minutes) or start a study,",
         "watch it and read why the winner won. A study takes some minutes. Ctrl-C stops everything.",

@@ -51,6 +51,7 @@ def _panel(number: int, panel: Panel, place: Mapping[str, int]) -> dict[str, Any
         "datasource": DATASOURCE,
         "gridPos": dict(place),
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        **_stat(panel),
         "targets": [
             {
                 "refId": chr(ord("A") + position),
@@ -61,3 +62,10 @@ def _panel(number: int, panel: Panel, place: Mapping[str, int]) -> dict[str, Any
             for position, (legend, query) in enumerate(panel.queries)
         ],
     }
+
+
+def _stat(panel: Panel) -> dict[str, Any]:
+    """What a single number shows: its newest value, or the name of its series where that is the answer."""
+    if panel.kind != "stat":
+        return {}
+    return {"options": {"textMode": panel.text, "reduceOptions": {"calcs": ["lastNotNull"]}}}

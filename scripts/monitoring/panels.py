@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotuner.domain.slo import ALLOWED_BAD_SHARE
+from autotuner.instruments.devices import DCGM
 from scripts.monitoring.queries import TargetQueries
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel: what it shows, by (legend, query). unit: Grafana's name of it. kind: `timeseries` or `stat`."""
+    """One panel: what it shows, by (legend, query). unit: Grafana's name of it. kind: `timeseries` or `stat`.
+
+    text: what a `stat` says, Grafana's `textMode`.
+    """
 
     title: str
     about: str
@@ -20,6 +25,7 @@ class Panel:
     unit: str = "short"
     kind: str = "timeseries"
     width: int = 8
+    text: str = "auto"
 
 
 def fleet() -> tuple[Panel, ...]:
@@ -39,8 +45,8 @@ def fleet() -> tuple[Panel, ...]:
         ),
         Panel(
             "Studies carried",
-            "Unfinished studies by worker.",
-            (("{{instance}}", "autotuner_studies_carried"),),
+            "Unfinished studies that workers carry.",
+            (("studies", "sum(autotuner_studies_carried)"),),
             kind="stat",
         ),
         Panel(
@@ -73,7 +79,7 @@ def fleet() -> tuple[Panel, ...]:
         ),
         Panel(
             "Certificates",
-            "Targets by whether their certificate covers what production carries and runs.",
+            "Targets, by how they stand against it.",
             (("{{state}}", "sum by (state) (max by (target, state) (autotuner_certificate_state)) > 0"),),
             width=6,
         ),
@@ -115,8 +121,8 @@ def studies() -> tuple[Panel, ...]:
         ),
         Panel(
             "Share of requests on canaries",
-            "The largest share that a canary was last given, by worker.",
-            (("{{instance}}", "autotuner_canary_share_ratio"),),
+            "The largest share that a canary was last given.",
+            (("share", "max(autotuner_canary_share_ratio)"),),
             "percentunit",
             width=12,
         ),
@@ -162,7 +168,7 @@ def studies() -> tuple[Panel, ...]:
 
 def target_panels(asked: TargetQueries) -> tuple[Panel, ...]:
     """Panels about one target: what its users see, and where the time goes."""
-    model = f'model="{asked.target.model}"'
+    model = asked.model
     each = asked.sides.items()
 
     def mean(part: str) -> str:
@@ -179,14 +185,20 @@ def target_panels(asked: TargetQueries) -> tuple[Panel, ...]:
         Panel(
             "Share of requests over the ceiling",
             f"Slower than {asked.ceiling_seconds * 1e3:g} ms; 1 % is allowed.",
-            tuple((side, asked.bad_share(names, "5m")) for side, names in each),
+            (
+                *((side, asked.bad_share(names, "5m")) for side, names in each),
+                ("allowed", f"vector({ALLOWED_BAD_SHARE:g})"),
+            ),
             "percentunit",
             width=12,
         ),
         Panel(
             "p99 for people",
             "Interpolated in buckets; no verdict rests on it.",
-            tuple((side, asked.quantile(names, 0.99)) for side, names in each),
+            (
+                *((side, asked.quantile(names, 0.99)) for side, names in each),
+                ("ceiling", f"vector({asked.ceiling:g})"),
+            ),
             asked.unit,
             width=12,
         ),
@@ -200,17 +212,22 @@ def target_panels(asked: TargetQueries) -> tuple[Panel, ...]:
         Panel(
             "Compute", "Mean seconds of inference a request.", (("{{instance}}", mean("compute_infer")),), "s"
         ),
-        Panel("Realised batch", "Inferences an execution.", (("{{instance}}", batch),)),
-        Panel(
-            "Device memory",
-            "Used bytes, as the servers tell.",
-            (
-                ("{{instance}}", "nv_gpu_memory_used_bytes"),
-                ("{{instance}} total", "nv_gpu_memory_total_bytes"),
-            ),
-            "bytes",
-        ),
+        Panel("Realised batch", "Inferences an execution.", (("{{instance}}", batch),), width=12),
+        *_memory_panels(asked),
     )
+
+
+def _memory_panels(asked: TargetQueries) -> tuple[Panel, ...]:
+    if asked.memory is None:
+        return ()
+    used, total = asked.memory
+    of = (
+        "GPU {{gpu}} {{instance}}"
+        if asked.target.metrics and asked.target.metrics.device == DCGM
+        else "{{instance}}"
+    )
+    about = "Used and total bytes, from where the target file says."
+    return (Panel("Device memory", about, ((of, used), (f"{of} total", total)), "bytes", width=12),)
 
 
 def _certificate_panels(asked: TargetQueries) -> tuple[Panel, ...]:
@@ -224,5 +241,7 @@ def _certificate_panels(asked: TargetQueries) -> tuple[Panel, ...]:
             "reqps",
             width=16,
         ),
-        Panel("Certificate", "Whether it covers production.", (("{{state}}", state),), kind="stat"),
+        Panel(
+            "Certificate", "Whether it covers production.", (("{{state}}", state),), kind="stat", text="name"
+        ),
     )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from autotuner.domain.sources import Instrumentation, PrometheusServer
+from autotuner.instruments import devices
 from autotuner.instruments.presets import Preset, preset_of
+from autotuner.instruments.promql import quoted
 from autotuner.target_file import TargetFile
+
+SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+TRITON_USED, TRITON_TOTAL = "nv_gpu_memory_used_bytes", "nv_gpu_memory_total_bytes"
 
 
 class TargetQueries:
@@ -18,17 +24,37 @@ class TargetQueries:
         self._plan = self.target.metrics or Instrumentation(PrometheusServer("http://prometheus:9090"))
         self._preset: Preset = preset_of(self._plan)
         self.ceiling_seconds = asked.slo.p99_ms / 1000
+        pace = asked.study.made_pace()
+        self.longest_study = pace.study_limit + pace.restore_limit
 
     def replicas(self, names: Iterable[str]) -> str:
         """Return matchers of the gateway's series of replicas."""
         template = dict(self._plan.gateway) or dict(self._preset.replica)
         clusters = [self.target.gateway.cluster(backend) for backend in self.target.backends(names)]
         told = {
-            label: "|".join(text.replace("{name}", name).replace(".", r"\\.") for name in clusters)
+            label: "|".join(SPECIAL.sub(r"\\\g<0>", text.replace("{name}", name)) for name in clusters)
             for label, text in template.items()
         }
         common = [*self._plan.labels, *self._preset.reading.match]
-        return ",".join([*(f'{k}="{v}"' for k, v in common), *(f'{k}=~"{v}"' for k, v in told.items())])
+        return ",".join([*_equal(common), *(f"{label}=~{quoted(value)}" for label, value in told.items())])
+
+    @property
+    def model(self) -> str:
+        """Matchers of the servers' series of the target's model."""
+        return ",".join(_equal([*self._plan.labels, ("model", self.target.model)]))
+
+    @property
+    def memory(self) -> tuple[str, str] | None:
+        """What asks for used and for total device memory in bytes; None where nothing tells it."""
+        device, common = self._plan.device, "{" + ",".join(_equal(self._plan.labels)) + "}"
+        if device == devices.NONE:
+            return None
+        if device == devices.DCGM:
+            used, free = devices.DCGM_USED + common, devices.DCGM_FREE + common
+            return f"{used} * {devices.MIB:.0f}", f"({used} + {free}) * {devices.MIB:.0f}"
+        cpu = device == devices.CPU
+        used, total = (devices.CPU_USED, devices.CPU_TOTAL) if cpu else (TRITON_USED, TRITON_TOTAL)
+        return used + common, total + common
 
     @property
     def sides(self) -> dict[str, tuple[str, ...]]:
@@ -42,8 +68,16 @@ class TargetQueries:
     @property
     def load(self) -> str:
         """Requests a second of one stable replica."""
-        recorded = f'autotuner:target_requests:rate5m{{target="{self.name}",side="production"}}'
-        return f"{recorded} / {len(self.target.stable)}"
+        return f"{self.recorded('target_requests:rate5m', 'production')} / {len(self.target.stable)}"
+
+    def recorded(self, rule: str, side: str) -> str:
+        """Return the series that a recording rule makes of one side."""
+        return f'autotuner:{rule}{{target="{self.name}",side="{side}"}}'
+
+    @property
+    def ceiling(self) -> float:
+        """The ceiling in the histogram's own unit."""
+        return self.ceiling_seconds * (1e3 if self.unit == "ms" else 1.0)
 
     def certified(self, end: str) -> str:
         """Return the `lowest` or `highest` requests a second of a replica that its certificate covers."""
@@ -69,3 +103,7 @@ class TargetQueries:
     @property
     def _family(self) -> str:
         return self._preset.reading.latency.removesuffix("_bucket")
+
+
+def _equal(labels: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{label}={quoted(value)}" for label, value in labels]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotuner.domain.slo import ALLOWED_BAD_SHARE
+from autotuner.section_values import duration_text
 from scripts.monitoring.queries import TargetQueries
 
 NIGHTS = 3
@@ -151,14 +152,24 @@ def _burns(asked: TargetQueries) -> list[dict[str, Any]]:
     ceiling = f"{asked.ceiling_seconds * 1e3:g} ms"
 
     def over(window: str, side: str, times: float) -> str:
-        series = f'autotuner:target_bad:ratio_rate{window}{{target="{asked.name}",side="{side}"}}'
-        return f"{series} > {times * ALLOWED_BAD_SHARE:g}"
+        return f"{asked.recorded(f'target_bad:ratio_rate{window}', side)} > {times * ALLOWED_BAD_SHARE:g}"
 
     def both(short: str, long: str, side: str, times: float) -> str:
         return f"{over(short, side, times)} and on (target) {over(long, side, times)}"
 
-    canary = f'target="{asked.name}",side="canary"'
+    canary = asked.recorded("target_requests:rate5m", "canary")
+    longest = duration_text(asked.longest_study)
     return [
+        alert(
+            "AutotunerProductionUnseen",
+            f"absent({asked.recorded('target_requests:rate5m', 'production')})",
+            "10m",
+            "warning",
+            (
+                f"The gateway's counters of production of {asked.name} are not there.",
+                "No other alert about it can come: see whether the gateway is scraped, and `autotuner metrics check`.",
+            ),
+        ),
         alert(
             "AutotunerProductionBurnsFast",
             both("5m", "1h", "production", 6.0),
@@ -191,8 +202,7 @@ def _burns(asked: TargetQueries) -> list[dict[str, Any]]:
         ),
         alert(
             "AutotunerCanaryUnattended",
-            f"autotuner:target_requests:rate5m{{{canary}}} > 0"
-            " and on () (sum(autotuner_studies_carried) or vector(0)) < 1",
+            f"{canary} > 0 and on () (sum(autotuner_studies_carried) or vector(0)) < 1",
             "10m",
             "critical",
             (
@@ -202,12 +212,12 @@ def _burns(asked: TargetQueries) -> list[dict[str, Any]]:
         ),
         alert(
             "AutotunerCanaryPastItsTime",
-            f"min_over_time(autotuner:target_requests:rate5m{{{canary}}}[8h]) > 0",
+            f"min_over_time({canary}[{longest}]) > 0 and {canary} offset {longest} > 0",
             "5m",
             "warning",
             (
-                f"The canary of {asked.name} has carried requests for 8 hours.",
-                "No study lasts that long by default.",
+                f"The canary of {asked.name} has carried requests for {longest}, longer than a study may.",
+                "See whether a worker carries its study; `autotuner cancel` gives production its traffic back.",
             ),
         ),
     ]

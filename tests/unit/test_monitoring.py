@@ -17,11 +17,13 @@ from autotuner.instruments.presets import preset_names
 from autotuner.telemetry.metrics import METRICS
 from scripts.monitoring.dashboards import COLUMNS
 from scripts.monitoring.files import FOLDER, files
+from scripts.monitoring.panels import target_panels
 from scripts.monitoring.queries import TargetQueries
 from scripts.monitoring.rules import target_rules
 from tests.unit.test_metrics_section import FULL, URL, target_file
 
 FILES = files()
+PLAIN = {"prometheus": {"url": URL}, "labels": {"cluster": "prod"}}
 DASHBOARDS = sorted(name for name in FILES if name.startswith("dashboards/"))
 RULES = sorted(name for name in FILES if name.startswith("rules/"))
 OURS = re.compile(r"\bautotuner_\w+")
@@ -137,3 +139,35 @@ def test_files_can_be_written_for_any_target(tmp_path: Path) -> None:
     target = tmp_path / "target.yaml"
     target.write_text((FOLDER.parents[1] / "examples" / "target.yaml").read_text("utf-8"), "utf-8")
     assert set(files(target)) == set(FILES)
+
+
+@pytest.mark.parametrize(
+    ("device", "used"),
+    [
+        ("triton", 'nv_gpu_memory_used_bytes{cluster="prod"}'),
+        ("cpu", 'nv_cpu_memory_used_bytes{cluster="prod"}'),
+        ("dcgm", 'DCGM_FI_DEV_FB_USED{cluster="prod"} * 1048576'),
+    ],
+)
+def test_memory_is_asked_for_where_the_target_says(device: str, used: str) -> None:
+    asked = TargetQueries(target_file({**PLAIN, "device": device}))
+    assert asked.memory is not None
+    assert asked.memory[0] == used
+    assert used in [query for panel in target_panels(asked) for _, query in panel.queries]
+
+
+def test_a_target_without_a_device_has_no_panel_of_its_memory() -> None:
+    asked = TargetQueries(target_file({**PLAIN, "device": "none"}))
+    assert "Device memory" not in [panel.title for panel in target_panels(asked)]
+
+
+def test_every_series_of_a_target_has_its_labels_and_a_label_is_no_more_than_its_text() -> None:
+    asked = TargetQueries(target_file({**PLAIN, "labels": {"cluster": 'a"} or up{b="'}}))
+    scraped = [
+        query
+        for panel in target_panels(asked)
+        for _, query in panel.queries
+        if re.search(r"\b(?:envoy|nv)_", query)
+    ]
+    assert len(scraped) >= 10
+    assert [query for query in scraped if r'cluster="a\"} or up{b=\""' not in query] == []
