@@ -24,7 +24,14 @@ from autotuner.domain.calendar import Standing
 from autotuner.domain.configuration import ModelConfig, fingerprint, with_configuration
 from autotuner.domain.explaining import due
 from autotuner.domain.lifecycle import absorb, next_step
-from autotuner.domain.observation import WORKLOAD, ActionResult, Decision, Observation, Told
+from autotuner.domain.observation import (
+    CONFIGURATION,
+    WORKLOAD,
+    ActionResult,
+    Decision,
+    Observation,
+    Told,
+)
 from autotuner.domain.provenance import Provenance
 from autotuner.domain.rollout import brings_something
 from autotuner.domain.routing import unwatched_weights
@@ -296,6 +303,8 @@ class Controller:
             weights, faults["gateway"] = None, str(error)
         if world.canary is not None and study.canary_since is not None:
             faults |= _objection(world.canary)
+            if study.phase is Phase.PROMOTION:
+                faults |= _keeper(world.canary)
         at = self._clock.now()
         return Observation(
             at=at,
@@ -471,6 +480,19 @@ def _provenances(world: World, replicas: Iterable[str]) -> dict[str, Provenance]
         except AutotunerError as error:
             log.debug("provenance_unread", extra={"replica": name, "reason": str(error)})
     return found
+
+
+def _keeper(canary: Canary) -> dict[str, str]:
+    """Who owns what production starts with, as a fault; nothing when nobody does.
+
+    What cannot be read is nothing too: whoever writes there looks again, and refuses.
+    """
+    try:
+        keeper = canary.keeper()
+    except AutotunerError as error:
+        log.debug("owner_unread", extra={"reason": str(error)})
+        return {}
+    return {CONFIGURATION: keeper} if keeper else {}
 
 
 def _objection(canary: Canary) -> dict[str, str]:

@@ -35,11 +35,12 @@ Wait = Callable[[timedelta], object]
 
 @dataclass(frozen=True)
 class ServerPlace:
-    """One Triton. url: http(s):// or grpc(s):// with host and port; metrics_url: of its metrics page."""
+    """One Triton. url: http(s):// or grpc(s):// with host and port; metrics_url: of its metrics page; pod: its name."""
 
     name: str
     url: str
     metrics_url: str
+    pod: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def deployment_of(target: Target, pods: Sequence[Replica] = (), route: RouteSeen
     pods: where the replicas are on Kubernetes; route: what is known of it.
     """
     servers = tuple(
-        ServerPlace(replica.name, replica.http_url, _page(replica.metrics_url))
+        ServerPlace(replica.name, replica.http_url, _page(replica.metrics_url), replica.pod)
         for replica in pods or target.stable
     )
     backends = target.backends(target.stable_names)

@@ -40,6 +40,9 @@ LONGEST_DEADLINE = timedelta(seconds=3)
 DEADLINE_ALLOWED = "a duration from 100ms to 3s"
 
 
+POD = "{pod}"
+"""What stands for the name of a replica's pod; only a workload on Kubernetes has one."""
+
 PATTERN_PATTERN = r"^[0-9A-Za-z_.|()\[\]^-]+$"
 PATTERN_ALLOWED = "a regular expression without repetition that the whole label must match, such as 0|[45].."
 """Without repetition no pattern takes long, whoever wrote it."""
@@ -151,7 +154,7 @@ class MetricsSection(Section):
     server: LabelMap = Field(
         default={},
         description=LABELS_ALLOWED
-        + "; one replica's own series, {name}, {host}, {port} and {address} come from the replica",
+        + "; one replica's own series, {name}, {host}, {port}, {address} and {pod} come from the replica",
     )
     gateway_pods: int | None = Field(
         default=1, ge=1, le=1000, description="a whole number, 1 to 1000, or null for any number"
@@ -189,7 +192,7 @@ class MetricsSection(Section):
     def _check_template(self, field: str) -> None:
         """Labels that are the same for every replica would count all of them as one."""
         labels: dict[str, str] = getattr(self, field)
-        told = ("{name}",) if field == "gateway" else ("{name}", "{host}", "{address}")
+        told = ("{name}",) if field == "gateway" else ("{name}", "{host}", "{address}", POD)
         if labels and not any(each in text for text in labels.values() for each in told):
             allowed = f"at least one label with {' or '.join(told)}, which differs between replicas"
             raise InvalidInput(f"metrics.{field}", labels, allowed)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from autotuner.catalogue import MOST, Catalogue, LedgerLine, Span, StudyFilter, Window
-from autotuner.domain.certificate import Certificate, Found, certificate, contradicted, lapsed
+from autotuner.domain.certificate import Certificate, Found, certificate, contradicted, lapsed, shows
 from autotuner.domain.configuration import fingerprint
 from autotuner.domain.observation import Observation
 from autotuner.domain.provenance import Provenance
@@ -124,24 +125,33 @@ def _require_newest(catalogue: Catalogue, promotion: Study) -> None:
         )
 
 
-def followed_by(catalogue: Catalogue, promotion: Study) -> str | None:
+def followed_by(catalogue: Catalogue, promotion: Study, since: datetime | None = None) -> str | None:
     """Return the newest study that promoted something after `promotion` and was not rolled back; None without one.
 
-    promotion: or a study that kept the incumbent.
+    since: from when on, where it stands in no ledger: an incumbent was kept, or a winner went through Git.
     """
     for line in _newest_first(catalogue, promotion.plan.target.name):
-        if line.study_id == promotion.id or _kept_after(promotion, line):
+        if line.study_id == promotion.id or (since is not None and line.promoted_at <= since):
             return None
         if line.rolled_back_by is None:
             return line.study_id
     return None
 
 
-def _kept_after(study: Study, line: LedgerLine) -> bool:
-    """Whether a study kept an incumbent, which is in no ledger, after a promotion."""
-    if study.outcome is not Outcome.KEPT or study.ended_at is None:
-        return False
-    return line.promoted_at <= study.ended_at
+def _shown_by(desk: Desk, proposed: Study) -> Study | None:
+    """The first later study of the target that began with what was proposed; None when there is none yet."""
+    if proposed.proposed_to is None:
+        return None
+    since = Span(since=proposed.created_at)
+    wanted = StudyFilter(target=proposed.plan.target.name, created=since)
+    found: list[str] = []
+    window: Window | None = Window(MOST)
+    while window is not None:
+        page = desk.catalogue.studies(wanted, window)
+        found += [line.id for line in page.items if line.id != proposed.id]
+        window = None if page.mark is None else Window(MOST, page.mark)
+    studies = (desk.store.study(each) for each in reversed(found))
+    return next((study for study in studies if shows(study, proposed)), None)
 
 
 def _newest_first(catalogue: Catalogue, target: str) -> Iterator[LedgerLine]:
@@ -172,15 +182,19 @@ def _require_promoted(desk: Desk, wanted: Study) -> None:
 
 @operation
 def proof_of(desk: Desk, study_id: str) -> Proof:
-    """Return the certificate that a study gave, and whether it still holds. Raises NotFound, Refused."""
+    """Return the certificate that a study gave, and whether it still holds. Raises NotFound, Refused.
+
+    Also of what was proposed to whoever owns production, once a later study has found it there.
+    """
     promotion = desk.store.study(study_id)
-    given = certificate(promotion)
+    given = certificate(promotion, _shown_by(desk, promotion))
     now = desk.registry.registration(given.target)
     back, _ = _attempts(desk.store, promotion.id)
     done = back.id if back is not None and back.outcome is Outcome.ROLLED_BACK else None
     if promotion.outcome is Outcome.KEPT:
-        done = _reversal_since(desk.catalogue, promotion)
-    followed = followed_by(desk.catalogue, promotion)
+        done = _reversal_since(desk.catalogue, given)
+    since = given.given_at if promotion.outcome is Outcome.KEPT else None
+    followed = followed_by(desk.catalogue, promotion, since)
     return Proof(given, lapsed(given, now.slo, now.target, done, followed, _found_since(desk, given)))
 
 
@@ -208,9 +222,9 @@ def _found_since(desk: Desk, given: Certificate) -> Found | None:
     return None
 
 
-def _reversal_since(catalogue: Catalogue, kept: Study) -> str | None:
-    """Return the newest study that took a promotion back after an incumbent was kept; None without one."""
-    later = StudyFilter(kept.plan.target.name, outcome=Outcome.ROLLED_BACK, created=Span(since=kept.ended_at))
+def _reversal_since(catalogue: Catalogue, given: Certificate) -> str | None:
+    """Return the newest study that took a promotion back after a certificate was given; None without one."""
+    later = StudyFilter(given.target, outcome=Outcome.ROLLED_BACK, created=Span(since=given.given_at))
     return next((each.id for each in catalogue.studies(later, Window(1)).items), None)
 
 
@@ -225,4 +239,4 @@ def proofs_of(desk: Desk, target: str) -> Iterator[Proof]:
         try:
             yield proof_of(desk, study_id)
         except Refused:
-            continue  # an incumbent that was accepted at no level is kept, and certified for nothing
+            continue  # kept and accepted at no level, or proposed and not found in production: nothing is certified

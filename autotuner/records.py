@@ -44,6 +44,7 @@ from autotuner.domain.study import (
     Trial,
 )
 from autotuner.domain.target import Gateway, Replica, Target
+from autotuner.domain.workload import RouteReference
 
 T = TypeVar("T")
 
@@ -78,11 +79,12 @@ def _add_what_came_later(made: Converter) -> None:
         Step: ("batches", "arrived", "model_versions", "counted", "slow"),
         Incumbent: ("provenance",),
         Observation: ("provenances", "told"),
+        Replica: ("backend", "pod"),
+        RouteReference: ("backend",),
     }
     for kind, names in later.items():
         unless_said: dict[str, Any] = dict.fromkeys(names, silent)
         made.register_unstructure_hook(kind, make_dict_unstructure_fn(kind, made, **unless_said))
-    made.register_unstructure_hook(Replica, make_dict_unstructure_fn(Replica, made, backend=silent))
     made.register_unstructure_hook(Gateway, make_dict_unstructure_fn(Gateway, made, clusters=silent))
     made.register_unstructure_hook(
         Target, make_dict_unstructure_fn(Target, made, metrics=silent, workload=silent, traces=silent)
@@ -113,7 +115,9 @@ def _add_what_came_later(made: Converter) -> None:
 
     made.register_unstructure_hook(StudyPlan, written)
     made.register_structure_hook(StudyPlan, as_it_was)
-    made.register_unstructure_hook(Study, make_dict_unstructure_fn(Study, made, canary_since=silent))
+    made.register_unstructure_hook(
+        Study, make_dict_unstructure_fn(Study, made, canary_since=silent, proposed_to=silent)
+    )
 
 
 _CONVERTER = _converter()
@@ -267,7 +271,7 @@ def _entries(part: Any, names: Iterable[str]) -> list[str]:
     ]
 
 
-SILENT = frozenset({"canary_since", "provenances", "told"})
+SILENT = frozenset({"canary_since", "proposed_to", "provenances", "told"})
 """Fields that came later: without a value they are left out, so that records stay what they were."""
 
 

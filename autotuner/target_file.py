@@ -19,7 +19,7 @@ from autotuner.domain.study import GREYBOX, Approval, Pace, StudyPlan
 from autotuner.domain.target import DEFAULT_SITE, Gateway, Limits, Objective, Replica, Target
 from autotuner.domain.workload import CANARY, STABLE
 from autotuner.errors import InvalidInput
-from autotuner.metrics_section import MetricsSection, metrics_section_of
+from autotuner.metrics_section import POD, MetricsSection, metrics_section_of
 from autotuner.section_values import DURATION_ALLOWED, Duration, Url, duration_text
 from autotuner.sections import (
     FRACTION,
@@ -35,6 +35,7 @@ from autotuner.traces_section import TracesSection, traces_section_of
 from autotuner.workload_section import WorkloadSection, section_of
 
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$"
+WHOLE_PERCENTS = 100
 BatchSizes = Annotated[tuple[Annotated[StrictInt, Field(ge=1)], ...], Field(strict=False)]
 
 
@@ -232,6 +233,7 @@ class TargetSections(Section):
         else:
             self._check_no_endpoints()
         self._check_replicas()
+        self._check_route()
         self._check_pace()
         return self
 
@@ -252,6 +254,9 @@ class TargetSections(Section):
             raise InvalidInput(
                 "gateway.clusters", self.gateway.clusters.named(), "left out without a section kubernetes"
             )
+        if self.metrics is not None and any(POD in text for text in self.metrics.server.values()):
+            allowed = f"labels without {POD}: only a section kubernetes knows pods"
+            raise InvalidInput("metrics.server", self.metrics.server, allowed)
 
     def _check_no_endpoints(self) -> None:
         given = {
@@ -259,17 +264,45 @@ class TargetSections(Section):
             "canary": self.canary,
             "gateway.runtime_prefix": self.gateway.runtime_prefix,
         }
-        if self.metrics is not None:
-            allowed = (
-                "left out beside a section kubernetes: there the gateway and every pod are read directly"
-            )
-            raise InvalidInput("metrics", "a section", allowed)
         for name, value in given.items():
             if value is not None:
                 told = value if isinstance(value, str) else "given"
                 raise InvalidInput(
                     name, told, "left out beside a section kubernetes: pods and weights are found there"
                 )
+
+    def _check_route(self) -> None:
+        """What a kind of route cannot do is not asked of it."""
+        if self.kubernetes is None:
+            return
+        kind = self.kubernetes.route.kind
+        if kind.in_percent and self._total_weight != WHOLE_PERCENTS:
+            allowed = f"{WHOLE_PERCENTS}, or left out: the weights of {kind} are whole percents"
+            raise InvalidInput("gateway.total_weight", self.gateway.total_weight, allowed)
+        if kind.has_weights:
+            return
+        if self._objective is not Objective.EFFICIENCY:
+            allowed = f"{Objective.EFFICIENCY}, or left out: without weights no load but today's can be tried"
+            raise InvalidInput("objective", self.objective.value, allowed)
+        if self.metrics is None:
+            allowed = "a section whose gateway labels tell pods apart: to a gateway they are one Service"
+            raise InvalidInput("metrics", None, allowed)
+
+    @property
+    def _total_weight(self) -> int:
+        """What the weights add up to: as the file says, else as the kind of route has it."""
+        percents = self.kubernetes is not None and self.kubernetes.route.kind.in_percent
+        if percents and "total_weight" not in self.gateway.model_fields_set:
+            return WHOLE_PERCENTS
+        return self.gateway.total_weight
+
+    @property
+    def _objective(self) -> Objective:
+        """What leads: as the file says, else what the kind of route allows."""
+        weightless = self.kubernetes is not None and not self.kubernetes.route.kind.has_weights
+        if weightless and "objective" not in self.model_fields_set:
+            return Objective.EFFICIENCY
+        return self.objective
 
     def _check_replicas(self) -> None:
         """Each replica is another server: a canary that is production would expose everybody."""
@@ -329,7 +362,7 @@ class TargetFile(TargetSections):
             gateway=Gateway(
                 self.gateway.admin,
                 self.gateway.runtime_prefix or "",
-                self.gateway.total_weight,
+                self._total_weight,
                 self.gateway.clusters.named() if self.gateway.clusters is not None else {},
             ),
             limits=Limits(
@@ -338,7 +371,7 @@ class TargetFile(TargetSections):
                 preferred_batch_sizes=self.limits.preferred_batch_sizes,
                 memory_headroom=self.limits.memory_headroom,
             ),
-            objective=self.objective,
+            objective=self._objective,
             note=self.note,
             replica_cost_per_hour=self.cost.replica_per_hour if self.cost else None,
             currency=self.cost.currency if self.cost else "USD",

@@ -16,7 +16,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -59,6 +59,15 @@ HANDED_OVER_AT_ONCE = 20
 
 
 ALONE = Muster(1, {})
+
+UPKEEP_EVERY = timedelta(seconds=30)
+"""How long a pod that started anew may serve less than was promoted, where no ConfigMap has it."""
+
+
+def _upkept(done: Future[object]) -> None:
+    error = None if done.cancelled() else done.exception()
+    if error is not None:
+        log.warning("upkeep_failed", extra={"reason": str(error)}, exc_info=error)
 
 
 @dataclass(frozen=True)
@@ -128,6 +137,11 @@ class Worker:
     instruments: Instruments | None = None
     only: str | None = None
     """The one study to advance, whoever else there is; None for a share of all."""
+    upkeep: Callable[[], object] | None = None
+    """What looks after promotions that live in servers' memory, from time to time; a worker of one study does not."""
+    loads: Executor | None = None
+    """Where that is done: it may load models, which takes minutes."""
+    _upkeep_due: datetime | None = None
     _known: bool = False
     """Whether the database has ever said which studies are unfinished."""
     _unfinished: int = 0
@@ -169,12 +183,21 @@ class Worker:
             self._looking, self._look_due = True, now + IDLE
             self._do(self._look)
             self._settle_all()
+        self._keep_up(now)
         self._rescue(now)
         for course in self._next():
             self._begin(course)
         self._settle_all()
         pause = self._due[0][0] - self.clock.now() if self._due else IDLE
         return max(timedelta(0), min(IDLE, pause))
+
+    def _keep_up(self, now: datetime) -> None:
+        """Begin to look after promotions that live in memory, beside everything else."""
+        due = self._upkeep_due is None or now >= self._upkeep_due
+        if self.upkeep is None or self.loads is None or self.only is not None or not due:
+            return
+        self._upkeep_due = now + UPKEEP_EVERY
+        self.loads.submit(self.upkeep).add_done_callback(_upkept)
 
     def leave(self) -> None:
         """Give production its traffic and every lease back, and tell the others. Raises Unavailable."""
@@ -185,7 +208,7 @@ class Worker:
     def _set_back(self, now: datetime) -> None:
         """Tick everything now that would otherwise be due only when the clock has caught up with itself."""
         log.warning("clock_set_back", extra={"seconds": ((self._newest or now) - now).total_seconds()})
-        self._look_due = None
+        self._look_due = self._upkeep_due = None
         for course in self._courses.values():
             course.failing_since = min(course.failing_since, now) if course.failing_since else None
             course.began = now

@@ -5,9 +5,9 @@ A target that has it needs no addresses: pods are found, and a canary is put up 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from autotuner.domain.target import Replica
 from autotuner.domain.workload import (
@@ -20,6 +20,7 @@ from autotuner.domain.workload import (
     Workload,
     WorkloadKind,
 )
+from autotuner.errors import InvalidInput
 from autotuner.section_values import DURATION_ALLOWED, Duration, duration_text
 from autotuner.sections import Section
 
@@ -36,6 +37,11 @@ class RouteSection(Section):
     kind: RouteKind = Field(strict=False, description=f"one of: {', '.join(RouteKind)}")
     name: str = Field(pattern=SUBDOMAIN, description=NAMED)
     rule: int = Field(default=0, ge=0, le=100, description="a whole number, 0 to 100: which of its rules")
+    backend: str = Field(
+        default="",
+        pattern=f"^$|{SUBDOMAIN}",
+        description="what the route calls the stable pods: a predictor, a Model; left out: the Service's name",
+    )
 
 
 class PortsSection(Section):
@@ -73,6 +79,20 @@ class WorkloadSection(Section):
     ports: PortsSection = Field(default=PortsSection(), description="a section with http, grpc, metrics")
     canary_ttl: Duration = Field(default=DEFAULT_TTL, description=DURATION_ALLOWED)
 
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        """A workload that makes its own revisions and the route that weighs them are one object."""
+        isvc = self.kind is WorkloadKind.INFERENCE_SERVICE
+        if isvc != (self.route.kind is RouteKind.INFERENCE_SERVICE) or (
+            isvc and self.route.name != self.name
+        ):
+            allowed = "InferenceService and the same name for kubernetes and its route, or for neither"
+            raise InvalidInput("kubernetes.route", f"{self.route.kind} {self.route.name}", allowed)
+        if self.route.kind is RouteKind.SERVICE and self.route.name != self.service:
+            allowed = f"{self.service}, the Service itself, since it is the route"
+            raise InvalidInput("kubernetes.route.name", self.route.name, allowed)
+        return self
+
     def workload(self) -> Workload:
         """The workload in the domain's words."""
         return Workload(
@@ -80,7 +100,7 @@ class WorkloadSection(Section):
             kind=self.kind,
             name=self.name,
             service=self.service,
-            route=RouteReference(self.route.kind, self.route.name, self.route.rule),
+            route=RouteReference(self.route.kind, self.route.name, self.route.rule, self.route.backend),
             config_map=self.config_map,
             config_key=self.config_key,
             container=self.container,
@@ -106,7 +126,12 @@ def section_of(workload: Workload, replicas: int) -> dict[str, Any]:
         "name": workload.name,
         "replicas": replicas,
         "service": workload.service,
-        "route": {"kind": route.kind.value, "name": route.name, "rule": route.rule},
+        "route": {
+            "kind": route.kind.value,
+            "name": route.name,
+            "rule": route.rule,
+            "backend": route.backend,
+        },
         "config_map": workload.config_map,
         "config_key": workload.config_key,
         "container": workload.container,

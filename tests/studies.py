@@ -217,7 +217,7 @@ def a_metrics_server() -> Instrumentation:
 
 def a_workload() -> Workload:
     """A Deployment whose configuration a ConfigMap owns."""
-    route = RouteReference(RouteKind.HTTP_ROUTE, "vision", 1)
+    route = RouteReference(RouteKind.HTTP_ROUTE, "vision", 1, "main")
     return Workload(
         "models",
         WorkloadKind.DEPLOYMENT,
@@ -233,7 +233,7 @@ def a_rich_study(slo: SloBudget | None = None, **changes: Any) -> Study:
     """A study in which nothing is left out."""
     limits = Limits(4, 20_000, preferred_batch_sizes=((), (4, 8)))
     target = a_target(
-        canary=replace(a_replica("canary"), backend="vision-canary"),
+        canary=replace(a_replica("canary"), backend="vision-canary", pod="vision-canary-0"),
         gateway=Gateway("http://127.0.0.1:9900", "route.vision", clusters={"vision-canary": "models/vision"}),
         replica_cost_per_hour=2.5,
         note="naïve – “quoted”",
@@ -264,6 +264,7 @@ def a_rich_study(slo: SloBudget | None = None, **changes: Any) -> Study:
         "unsettled": ("canary",),
         "phase_since": at(50),
         "canary_since": at(1),
+        "proposed_to": "ConfigMap vision-config is owned by Argo CD",
         "intended": Outcome.ABORTED,
         "reason": "so far so good",
     }

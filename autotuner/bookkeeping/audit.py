@@ -141,6 +141,12 @@ def start_lines(study: Study) -> tuple[AuditLine, ...]:
     return started, _line(said, AuditAction.ROLLBACK_STARTED, plan.reverses.study_id, told)
 
 
+def kept_up_lines(study_id: str, replica: str, said: Said) -> tuple[AuditLine, ...]:
+    """Return the lines for a replica that is given again what a study promoted."""
+    details = {"replica": replica, "again": True}
+    return (AuditLine(said.at, said.actor, AuditAction.REPLICA_PROMOTED, study_id, said.reason, details),)
+
+
 def wish_lines(study_id: str, wish: Wish, said: Said) -> tuple[AuditLine, ...]:
     """Return the lines for an operator's wish."""
     return (_line(said, AuditAction.WISH_SET, study_id, {"wish": wish.value}),)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from autotuner.adapters.clock import SystemClock
 from autotuner.diagnosing import Deployment, ServerPlace, deployment_of
+from autotuner.domain.pbtxt import config_pbtxt
 from autotuner.domain.sources import JAEGER, OTLP
 from autotuner.domain.study import StudyPlan
 from autotuner.domain.target import Replica, Target
@@ -198,7 +199,9 @@ def _counted(deployment: Deployment, secrets: SecretShelf, clock: Clock) -> BySe
     from autotuner.adapters.prometheus import Measured, PrometheusPages  # noqa: PLC0415 - half a second of importing
     from autotuner.adapters.scrape.observer import Counted as ByServer  # noqa: PLC0415
 
-    servers = tuple(Replica(place.name, place.url, place.metrics_url) for place in deployment.servers)
+    servers = tuple(
+        Replica(place.name, place.url, place.metrics_url, pod=place.pod) for place in deployment.servers
+    )
     measured = Measured(deployment.model, servers, {name: name for name in deployment.clusters})
     pages = PrometheusPages(measured, deployment.counted_by, secrets, clock)
     return ByServer(pages, deployment.clusters)
@@ -234,7 +237,7 @@ def _world_on_kubernetes(target: Target, clock: Clock, secrets: SecretShelf, acc
         Production,
         Whereabouts,
     )
-    from autotuner.adapters.triton import TritonServing, config_pbtxt  # noqa: PLC0415
+    from autotuner.adapters.triton import TritonServing  # noqa: PLC0415
 
     cluster = cluster_of(access)
     whereabouts = Whereabouts(cluster, target, clock)
@@ -245,6 +248,7 @@ def _world_on_kubernetes(target: Target, clock: Clock, secrets: SecretShelf, acc
         route,
         LocatedMetrics(whereabouts, lambda located: metrics_of(located, clock, secrets), clock),
         KubernetesCanary(cluster, target, route, clock),
+        whereabouts,
     )
 
 

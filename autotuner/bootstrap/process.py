@@ -68,6 +68,7 @@ from autotuner.settings import PREFIX, Settings
 from autotuner.telemetry.studies import Watched
 from autotuner.telemetry.threads import ContextThreads
 from autotuner.telemetry.traces import start_tracing, stop_tracing, traced
+from autotuner.upkeep import Upkeep
 from autotuner.worker import Terms, Worker
 
 if TYPE_CHECKING:
@@ -166,6 +167,17 @@ class Application:
         )
         return Controller(outside, self.settings.holder, timedelta(seconds=self.settings.lease_seconds))
 
+    def upkeep(self) -> Upkeep:
+        """Return what looks after promotions that live in servers' memory."""
+        return Upkeep(
+            store=self.store,
+            catalogue=self.catalogue,
+            leases=self.leases,
+            clock=self.clock,
+            worlds=self.worlds,
+            holder=f"{self.settings.holder} (upkeep)",
+        )
+
     def worker(self) -> Worker:
         """Return a worker around a new controller."""
         return Worker(
@@ -176,6 +188,8 @@ class Application:
             terms_of(self.settings),
             self.ticks,
             instruments=self.instruments,
+            upkeep=self.upkeep().look,
+            loads=self.pools.loads,
         )
 
     def scheduler(self) -> Scheduler:

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from autotuner.adapters.triton.pbtxt import config_pbtxt, patch
 from autotuner.answers import audit_object
 from autotuner.bookkeeping.rules import LATEST
 from autotuner.cli.exits import Exit
 from autotuner.cli.history import trial_named
 from autotuner.cli.invocation import Json, of
 from autotuner.domain.configuration import ModelConfig, with_configuration
+from autotuner.domain.pbtxt import config_pbtxt, patch
 from autotuner.domain.study import Study, Trial
 from autotuner.errors import InvalidInput, Refused
 from autotuner.operations import Replay

@@ -103,11 +103,17 @@ class Certificate:
     """What was running while it was measured, as far as it was told."""
 
 
-def certificate(study: Study) -> Certificate:
+def certificate(study: Study, shown_by: Study | None = None) -> Certificate:
     """Return what a study certifies: its winner, or the incumbent that it kept.
 
-    Raises Refused when it did neither, or the incumbent was accepted at no level.
+    What was proposed to whoever owns production is certified once a later study of the target, shown_by, found it
+    there. Raises Refused when the study did none of these, or the incumbent was accepted at no level.
     """
+    if study.proposed_to is not None and (shown_by is None or not shows(shown_by, study)):
+        raise Refused(
+            f"study {study.id} proposed its winner, and no later study has found it in production yet: "
+            "its certificate waits for that"
+        )
     trial = _certified(study)
     if trial is None or not trial.accepted or study.ended_at is None:
         raise Refused(f"study {study.id} neither promoted a winner nor kept an incumbent that it accepted")
@@ -120,7 +126,7 @@ def certificate(study: Study) -> Certificate:
         target=study.plan.target.name,
         configuration=trial.configuration,
         fingerprint=configured_fingerprint(text, trial.configuration),
-        given_at=study.ended_at,
+        given_at=shown_by.created_at if shown_by is not None else study.ended_at,
         band=_band(trial),
         bound=Bound(
             slo.p99_ceiling_seconds,
@@ -137,9 +143,20 @@ def certificate(study: Study) -> Certificate:
 
 def _certified(study: Study) -> Trial | None:
     """The trial that a certificate rests on."""
-    if study.outcome is Outcome.PROMOTED:
+    if study.outcome is Outcome.PROMOTED or study.proposed_to is not None:
         return winning_trial(study)
     return baseline(study) if study.outcome is Outcome.KEPT else None
+
+
+def shows(later: Study, proposed: Study) -> bool:
+    """Say whether a later study began with what an earlier one proposed, on every stable replica."""
+    trial = winning_trial(proposed)
+    if proposed.proposed_to is None or proposed.incumbent is None or trial is None or later.incumbent is None:
+        return False
+    names = proposed.plan.target.stable_names
+    wanted = configured_fingerprint(proposed.incumbent.configs[names[0]], trial.configuration)
+    found = [later.incumbent.fingerprints[name] for name in later.plan.target.stable_names]
+    return later.created_at > proposed.created_at and found == [wanted] * len(found)
 
 
 def _band(trial: Trial) -> Band:

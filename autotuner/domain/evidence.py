@@ -322,9 +322,18 @@ def open_for(window: OpenWindow, at: datetime) -> timedelta:
     return at - window.first.at if window.first is not None else timedelta(0)
 
 
+def answering(study: Study, trial: Trial) -> tuple[str, ...]:
+    """Return the replicas whose answers are counted together: those under test, and who shares a backend with them."""
+    target = study.plan.target
+    return tuple(name for backend in tested_backends(study, trial) for name in target.behind(backend))
+
+
 def unreadable(study: Study, trial: Trial, seen: Observation) -> str:
-    """Return what of the replicas under test and their control could not be read at this tick; empty if all was."""
-    for name in trial.replicas:
+    """Return what of the replicas under test and their control could not be read at this tick; empty if all was.
+
+    Where one of several pods is missing the others carry its load, and names have moved: no window is open then.
+    """
+    for name in answering(study, trial):
         if name not in seen.fingerprints:
             return f"{name} is not ready: {seen.faults.get(name, 'no answer')}"
     if seen.sample is None:

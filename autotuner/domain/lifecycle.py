@@ -231,7 +231,12 @@ def _put_up(study: Study, result: ActionResult) -> Decision:
 
 def _incumbent(study: Study, seen: Observation) -> Incumbent:
     """Return production as found. Raises Refused when the replicas do not serve one and the same model."""
-    target = study.plan.target
+    target, most = study.plan.target, study.plan.slo.max_canary_share
+    if target.only_share is not None and target.only_share > most:
+        raise Refused(
+            f"without weights the canary gets {target.only_share:.0%} of the requests, "
+            f"and the SLO budget allows {most:.0%}"
+        )
     first = target.stable_names[0]
     config = json.loads(seen.configs[first])
     configuration = read_configuration(config)

@@ -39,7 +39,7 @@ SERVED_BEFORE = "autotuner/served-before"
 """Annotation of what is kept of a ConfigMap: the fingerprint of the configuration its text means."""
 
 WRITTEN = "autotuner/written"
-"""Annotation of the same: digests of the texts that were written in its place, before they were."""
+"""Annotation of the same: digests of the texts that were written in its place, before they were; empty at first."""
 
 LONGEST_NAME = 45
 """A Deployment's name with two suffixes (11 and 6 characters) has to fit into the 63 of a pod's host name."""
@@ -59,6 +59,12 @@ def canary_name(workload: Workload, target: str) -> str:
 def canary_labels(target: str) -> dict[str, str]:
     """Return the labels that all objects of a target's canary carry, and nothing else does."""
     return {MANAGED_BY: FIELD_MANAGER, TARGET: target, ROLE: "canary"}
+
+
+def is_of_canary(made: Manifest) -> bool:
+    """Say whether an object belongs to a canary of ours."""
+    labels = made["metadata"].get("labels") or {}
+    return labels.get(MANAGED_BY) == FIELD_MANAGER and labels.get(ROLE) == "canary"
 
 
 def template_digest(stable: Manifest) -> str:
@@ -107,7 +113,8 @@ def canary_service(
 
     owner: with which it goes. It remembers what the route was, so that is the route.
     """
-    ports = [{key: port[key] for key in PORT_FIELDS if key in port} for port in service["spec"]["ports"]]
+    given = service["spec"].get("ports") or [{"name": "http", "port": workload.ports.http}]
+    ports = [{key: port[key] for key in PORT_FIELDS if key in port} for port in given]
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -128,7 +135,7 @@ def kept_config(
     owner: the ConfigMap whose text it is, and with which it goes. served: the fingerprint of what that text means.
     """
     metadata = _metadata(workload, target, owner, expires_at)
-    metadata["annotations"][SERVED_BEFORE] = served
+    metadata["annotations"] |= {SERVED_BEFORE: served, WRITTEN: ""}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

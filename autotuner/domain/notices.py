@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from autotuner.domain.configuration import ModelConfig, configured_fingerprint, with_configuration
+from autotuner.domain.pbtxt import config_pbtxt, patch
+from autotuner.domain.rollout import winning_configuration
 from autotuner.domain.study import Outcome, Phase, Study
 
 
@@ -19,6 +23,7 @@ class NoticeKind(StrEnum):
     HARM_BUDGET_SPENT = "harm_budget_spent"
     NIGHT_MISSED = "night_missed"
     NIGHTS_INCONCLUSIVE = "nights_inconclusive"
+    PROPOSED = "proposed"
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,35 @@ def notices_of(before: Study, after: Study, at: datetime) -> tuple[Notice, ...]:
             tell(NoticeKind.ROLLED_BACK, after.reason, replicas=list(after.plan.target.stable_names))
     if after.outcome is Outcome.PROMOTED and before.outcome is None:
         tell(NoticeKind.PROMOTED, after.reason, winner=after.winner, replicas=list(after.promoted))
+    if after.proposed_to is not None and before.proposed_to is None:
+        tell(NoticeKind.PROPOSED, after.reason, **proposal_of(after))
     return tuple(found)
+
+
+def proposal_of(study: Study) -> dict[str, Any]:
+    """Return what whoever owns production's configuration needs to open a change: where it is, and what it is to be.
+
+    config_pbtxt: the whole new text; patch: the difference from what production serves, both as this project writes it.
+    """
+    winner, incumbent, workload = winning_configuration(study), study.incumbent, study.plan.target.workload
+    assert winner is not None
+    assert incumbent is not None
+    text = incumbent.configs[study.plan.target.stable_names[0]]
+    served: ModelConfig = json.loads(text)
+    place = workload and {
+        "namespace": workload.namespace,
+        "name": workload.config_map,
+        "key": workload.config_key,
+    }
+    return {
+        "owner": study.proposed_to,
+        "config_map": place,
+        "model": study.plan.target.model,
+        "configuration": winner.describe(),
+        "fingerprint": configured_fingerprint(text, winner),
+        "config_pbtxt": config_pbtxt(with_configuration(served, winner)),
+        "patch": patch(served, winner, workload.config_key if workload else "config.pbtxt"),
+    }
 
 
 def missed(target: str, night: str, why: str, at: datetime) -> Notice:

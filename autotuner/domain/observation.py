@@ -15,6 +15,9 @@ from autotuner.domain.study import Action, Pending, Proposal, Study, Wish
 WORKLOAD = "workload"
 """Under this name `Observation.faults` says why production is not what the study began with, if it is not."""
 
+CONFIGURATION = "configuration"
+"""Under this name it says who owns what production starts with, where a promotion has to go through them."""
+
 
 @dataclass(frozen=True)
 class Told:

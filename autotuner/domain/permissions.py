@@ -21,8 +21,8 @@ class Need:
 
 
 def needs_of_study(workload: Workload) -> tuple[Need, ...]:
-    """Return what studies of a workload need."""
-    return (
+    """Return what studies of a workload need, each once: a workload of KServe is its own route."""
+    needs = (
         Need("list", "Pod", "find the replicas"),
         Need("list", "Event", "say what a canary waits for"),
         *_needs_of_workload(workload),
@@ -30,6 +30,8 @@ def needs_of_study(workload: Workload) -> tuple[Need, ...]:
         *CANARY,
         *CONFIGURATION,
     )
+    once = {(need.verb, str(need.kind)): need for need in reversed(needs)}
+    return tuple(reversed(once.values()))
 
 
 CANARY = (
@@ -78,6 +80,8 @@ def _needs_of_workload(workload: Workload) -> tuple[Need, ...]:
 
 def _needs_of_route(kind: RouteKind) -> tuple[Need, ...]:
     beside = Need("get", "Ingress", "look for an Ingress of the canary")
+    if kind is RouteKind.SERVICE:
+        return (Need("patch", "Pod", "put the canary's pod behind the Service"), beside)
     if kind is not RouteKind.INGRESS:
         return (Need("get", kind, "read the route"), Need("patch", kind, "divide the traffic"), beside)
     return (

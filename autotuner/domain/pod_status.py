@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from autotuner.domain.manifests import Manifest
 
@@ -12,6 +13,15 @@ LONGEST_CHARACTERS = 300
 def is_ready(pod: Manifest) -> bool:
     """Say whether a pod takes traffic: ready, and not on its way out."""
     return not pod["metadata"].get("deletionTimestamp") and _condition(pod, "Ready").get("status") == "True"
+
+
+def running_since(pod: Manifest, container: str) -> datetime | None:
+    """Return since when a container of a pod runs, None when that is not told. container: empty for the only one."""
+    for status in pod.get("status", {}).get("containerStatuses", []):
+        if status["name"] == container or not container:
+            since = status.get("state", {}).get("running", {}).get("startedAt")
+            return datetime.fromisoformat(since) if since else None
+    return None
 
 
 def waits_for(pod: Manifest | None, events: Sequence[Manifest] = ()) -> str:

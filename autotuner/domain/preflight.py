@@ -14,7 +14,7 @@ from typing import Any
 from autotuner.domain.manifests import Manifest
 from autotuner.domain.needs import Answer, Check
 from autotuner.domain.target import Target
-from autotuner.domain.workload import Workload
+from autotuner.domain.workload import RouteKind, Workload, WorkloadKind
 
 EXPLICIT = "--model-control-mode=explicit"
 GPU = "nvidia.com/gpu"
@@ -72,7 +72,7 @@ GIT_MARKS = {
 
 def _of_the_template(target: Target, facts: Facts) -> Iterator[Check]:
     workload = _workload(target)
-    containers = facts.workload["spec"]["template"]["spec"]["containers"]
+    containers = _containers(facts)
     found = _container(containers, workload.container)
     if found is None:
         names = ", ".join(each["name"] for each in containers)
@@ -90,20 +90,40 @@ def _of_the_template(target: Target, facts: Facts) -> Iterator[Check]:
     spec = facts.workload["spec"]["template"]["spec"]
     where = {key: spec[key] for key in ("nodeSelector", "tolerations") if spec.get(key)}
     yield _there("placement", json.dumps(where, sort_keys=True) if where else "any node")
+    yield from _of_revisions(workload)
+
+
+def _of_revisions(workload: Workload) -> Iterator[Check]:
+    if workload.kind is WorkloadKind.INFERENCE_SERVICE and not workload.config_map:
+        detail = (
+            "the end of a study makes a new revision, whose pods start anew: set kubernetes.config_map, "
+            "or what was promoted is gone with them"
+        )
+        yield _missing("configuration", detail)
+
+
+def _containers(facts: Facts) -> Sequence[Manifest]:
+    """The containers of the pod template, or those of a pod where the template leaves them to a runtime."""
+    spec = facts.workload["spec"]["template"]["spec"]
+    made = facts.pods[0]["spec"]["containers"] if facts.pods else []
+    found: Sequence[Manifest] = spec.get("containers") or made
+    return found
 
 
 def _explicit_control(workload: Workload, number: int, container: Manifest) -> Check:
     said = " ".join([*container.get("command", []), *container.get("args", [])])
     if EXPLICIT in said or EXPLICIT.replace("=", " ") in said:
         return _there("model control", "explicit")
+    detail = (
+        f"tritonserver must be started with {EXPLICIT}, and --load-model={{MODEL}} for each model it serves"
+    )
+    if workload.kind is WorkloadKind.INFERENCE_SERVICE:
+        return _missing("model control", f"{detail}: set it in the predictor or its runtime")
     path = f"/spec/template/spec/containers/{number}/args"
     operation: dict[str, Any] = {"op": "add", "path": f"{path}/-", "value": EXPLICIT}
     if not container.get("args"):
         operation = {"op": "add", "path": path, "value": [EXPLICIT]}
     patch = f"kubectl -n {workload.namespace} patch {workload.kind.lower()} {workload.name} --type=json -p "
-    detail = (
-        f"tritonserver must be started with {EXPLICIT}, and --load-model={{MODEL}} for each model it serves"
-    )
     return _missing("model control", detail, f"{patch}'{json.dumps([operation])}'")
 
 
@@ -138,13 +158,16 @@ def _of_the_traffic(target: Target, facts: Facts) -> Iterator[Check]:
     workload = _workload(target)
     if facts.service is None:
         yield _missing("service", f"there is no Service {workload.service}")
-    else:
+    elif not workload.route.kind.makes_canary:
         selector = facts.service["spec"].get("selector") or {}
         labels = facts.workload["spec"]["template"]["metadata"].get("labels", {})
         if not selector or not selector.items() <= labels.items():
             detail = f"Service {workload.service} does not select the pods of {workload}"
             yield _missing("service", detail)
-    if facts.route is None:
+    if workload.route.kind is RouteKind.SERVICE:
+        share = f"{target.only_share:.0%} of the requests, or none" if target.only_share else ""
+        yield _there("route", f"Service {workload.service} has no weights: the canary gets {share}")
+    elif facts.route is None:
         detail = f"there is no {workload.route.kind} {workload.route.name}"
         yield _missing("route", detail)
     else:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from autotuner.domain.aftermath import DRAIN_LIMIT, closed_window, folded, settled
 from autotuner.domain.evidence import (
     Evidence,
+    answering,
     closed_step,
     looked,
     open_for,
@@ -235,7 +236,7 @@ def _measure(study: Study, trial: Trial, seen: Observation) -> Decision:
 
 def _blind(study: Study, trial: Trial, window: OpenWindow, seen: Observation, why: str) -> Decision:
     since = min(window.blind_since or seen.at, seen.at)
-    unready = any(replica not in seen.fingerprints for replica in trial.replicas)
+    unready = any(replica not in seen.fingerprints for replica in answering(study, trial))
     grace = study.plan.pace.look_interval if unready else study.plan.pace.no_data_limit
     if seen.at - since >= grace:
         return _spoil(study, trial, seen, why)

@@ -26,7 +26,12 @@ def production_share(plan: StudyPlan) -> float:
 
 
 def ladder(plan: StudyPlan) -> tuple[Level, ...]:
-    """Return the levels of a trial: the fair share, production's share, then equal ratios up to the largest share."""
+    """Return the levels of a trial: the fair share, production's share, then equal ratios up to the largest share.
+
+    The fair share alone where the route can give no other.
+    """
+    if plan.target.only_share is not None:
+        return (Level(0, round(plan.target.only_share, 4)),)
     low, middle, high = fair_share(plan), production_share(plan), plan.slo.max_canary_share
     shares = [low] if middle <= low * 1.02 else [low, middle]
     above = max(0, plan.ramp_steps - len(shares))
@@ -42,7 +47,7 @@ def limited_ladder(plan: StudyPlan, reference: float, highest: float | None) -> 
     reference: requests per second of all replicas; highest: on the canary, None for no limit. Where even the lowest
     level carries more, the limit itself is the only level.
     """
-    if highest is None or reference <= 0.0:
+    if highest is None or reference <= 0.0 or plan.target.only_share is not None:
         return ladder(plan)
     share = highest / reference
     kept = tuple(level for level in ladder(plan) if level.share <= share * (1.0 + SHARE_TOLERANCE))
@@ -57,17 +62,24 @@ def production_level(plan: StudyPlan) -> Level:
 
 def warm_up_level(plan: StudyPlan) -> Level:
     """Return the small first exposure of a newly loaded configuration."""
-    return Level(-1, min(plan.warm_up_share, fair_share(plan)))
+    return Level(-1, plan.target.only_share or min(plan.warm_up_share, fair_share(plan)))
 
 
 def canary_weights(plan: StudyPlan, incumbent: Incumbent, share: float) -> dict[str, int]:
     """Return weights that give the canary `share` of all requests and the stable replicas the rest as before."""
     total = plan.target.gateway.total_weight
-    canary = round(total * share)
+    canary = _given(plan, share)
     return {
         **_spread(_stable(plan), incumbent.weights, total - canary),
         plan.target.canary.at_gateway: canary,
     }
+
+
+def _given(plan: StudyPlan, share: float) -> int:
+    """The canary's weight for a share of all requests: that of its one share where the route can give no other."""
+    if plan.target.only_share is not None and share > 0.0:
+        share = plan.target.only_share
+    return round(plan.target.gateway.total_weight * share)
 
 
 def _stable(plan: StudyPlan) -> tuple[str, ...]:
@@ -90,6 +102,8 @@ def relieved_weights(
     own = weights[backend] // len(plan.target.behind(backend))
     taken = own - round(own * kept_share)
     canary = min(taken, math.floor(total * plan.slo.max_canary_share))
+    if plan.target.only_share is not None:
+        canary = _given(plan, taken / total)
     kept = weights[backend] - taken
     others = tuple(name for name in _stable(plan) if name != backend)
     rest = total - kept - canary

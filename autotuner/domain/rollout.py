@@ -14,7 +14,7 @@ from autotuner.domain.aftermath import folded, settled
 from autotuner.domain.configuration import Configuration, configured_fingerprint
 from autotuner.domain.explaining import awaited
 from autotuner.domain.judgement import Verdict
-from autotuner.domain.observation import ActionResult, Decision, Observation, acting
+from autotuner.domain.observation import CONFIGURATION, ActionResult, Decision, Observation, acting
 from autotuner.domain.phases import ending, entered
 from autotuner.domain.ramp import canary_weights, production_share, relieved_weights
 from autotuner.domain.study import (
@@ -69,8 +69,16 @@ def _fingerprint(incumbent: Incumbent, replica: str, configuration: Configuratio
 
 
 def promote(study: Study, seen: Observation) -> Decision:
-    """Begin the next stage, or end with everything restored when one was not accepted."""
+    """Begin the next stage, or end with everything restored when one was not accepted.
+
+    Where somebody else owns what production starts with, nothing is touched: the winner is proposed to them.
+    """
     trial = study.trial
+    staged = study.promoted or (trial is not None and trial.kind is TrialKind.STAGE)
+    if CONFIGURATION in seen.faults and not staged:
+        owner = seen.faults[CONFIGURATION]
+        text = f"the winner is proposed, not promoted: {owner}"
+        return ending(replace(study, proposed_to=owner), Outcome.KEPT, text, seen.at)
     if trial is not None and trial.kind is TrialKind.STAGE:
         replica = trial.replicas[0]
         if trial.verdict is not Verdict.ACCEPT:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from autotuner.domain.manifests import Manifest
@@ -24,11 +24,15 @@ Operation = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a canary stands in a route: the stable Service, the canary's Service, and what all weights add up to."""
+    """Where a canary stands in a route: what the route calls the stable pods and the canary, what weights add up to.
+
+    labels: by which the canary's pods are found, where the route's controller makes them.
+    """
 
     stable: str
     canary: str
     total: int
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class RouteShape(Protocol):
@@ -54,12 +58,19 @@ class RouteShape(Protocol):
         before: empty when that is not known any more.
         """
 
+    def finish(self, route: Manifest, workload: Workload, place: Place, before: str) -> list[Operation]:
+        """Return what is left to change once the canary's pods are gone; none where dismissing was all.
+
+        Raises Unavailable while the route's controller is not there yet.
+        """
+
 
 @dataclass(frozen=True)
 class WeightedList:
     """A route with a list of rules, each with a list of weighted backends.
 
-    rules, backends: the names of these lists. name_of: where a backend says which Service it is.
+    rules, backends: the names of these lists; without rules there is one list of backends. name_of: where a backend
+    says which Service it is. weight: what its weight is called.
     """
 
     kind: RouteKind
@@ -67,6 +78,7 @@ class WeightedList:
     backends: str
     name_of: tuple[str, ...]
     default_weight: int
+    weight: str = "weight"
 
     def weights(self, route: Manifest, workload: Workload, place: Place) -> dict[str, int]:
         """Return the weights by backend. Raises Refused when the route is not what it should be."""
@@ -85,12 +97,11 @@ class WeightedList:
             return []
         if names != [place.stable]:
             raise Refused(
-                f"{workload.route.kind} {workload.route.name} sends rule {workload.route.rule} to "
+                f"{workload.route.kind} {workload.route.name} sends {self._what(workload)} to "
                 f"{', '.join(names) or 'nothing'}: it must have {place.stable} as its only backend"
             )
-        stable = {**found[0], "weight": place.total}
-        canary = self._renamed({**found[0], "weight": 0}, place.canary)
-        return self._exchanged(workload, found, [stable, canary])
+        stable = {**found[0], self.weight: place.total}
+        return self._exchanged(workload, found, [stable, self._beside(found[0], place)])
 
     def weigh(
         self, route: Manifest, workload: Workload, place: Place, weights: Mapping[str, int]
@@ -103,7 +114,7 @@ class WeightedList:
             return []
         path = self._path(workload)
         changes = [
-            {"op": "add", "path": f"{path}/{number}/weight", "value": weight}
+            {"op": "add", "path": f"{path}/{number}/{self.weight}", "value": weight}
             for number, weight in enumerate(wanted)
         ]
         return [{"op": "test", "path": path, "value": found}, *changes]
@@ -114,7 +125,7 @@ class WeightedList:
         names = [self._name(each) for each in found]
         if names != [place.stable]:
             raise Refused(
-                f"{workload.route.kind} {workload.route.name} sends rule {workload.route.rule} to "
+                f"{workload.route.kind} {workload.route.name} sends {self._what(workload)} to "
                 f"{', '.join(names) or 'nothing'}: it must have {place.stable} as its only backend"
             )
         return json.dumps(found, sort_keys=True)
@@ -125,10 +136,8 @@ class WeightedList:
         Where somebody else has changed the list meanwhile, or it is not known any more what was before, only our own
         backend is taken out of it.
         """
-        rules = route.get("spec", {}).get(self.rules, [])
-        found: list[Manifest] = (
-            rules[workload.route.rule].get(self.backends, []) if _has(rules, workload) else []
-        )
+        there = not self.rules or _has(route.get("spec", {}).get(self.rules, []), workload)
+        found = self._listed(route, workload) if there else []
         names = [self._name(each) for each in found]
         if place.canary not in names:
             return []
@@ -136,6 +145,10 @@ class WeightedList:
             return self._exchanged(workload, found, json.loads(before))
         others = [each for each in found if self._name(each) != place.canary]
         return self._exchanged(workload, found, others)
+
+    def finish(self, route: Manifest, workload: Workload, place: Place, before: str) -> list[Operation]:  # noqa: ARG002 - of every shape
+        """Nothing is left to change."""
+        return []
 
     def _exchanged(
         self, workload: Workload, found: Sequence[Manifest], wanted: Sequence[Manifest]
@@ -147,9 +160,16 @@ class WeightedList:
         ]
 
     def _path(self, workload: Workload) -> str:
-        return f"/spec/{self.rules}/{workload.route.rule}/{self.backends}"
+        rule = f"{self.rules}/{workload.route.rule}/" if self.rules else ""
+        return f"/spec/{rule}{self.backends}"
+
+    def _what(self, workload: Workload) -> str:
+        return f"rule {workload.route.rule}" if self.rules else "everything"
 
     def _listed(self, route: Manifest, workload: Workload) -> list[Manifest]:
+        if not self.rules:
+            listed: list[Manifest] = route.get("spec", {}).get(self.backends, [])
+            return listed
         rules = route.get("spec", {}).get(self.rules, [])
         if not _has(rules, workload):
             raise Refused(f"{workload.route.kind} {workload.route.name} has no rule {workload.route.rule}")
@@ -161,9 +181,8 @@ class WeightedList:
             raise Refused(f"{workload.route.kind} {workload.route.name} has no place for {place.canary}")
         if list(names) != [place.stable, place.canary]:
             raise Refused(
-                f"somebody else changed {workload.route.kind} {workload.route.name}: rule "
-                f"{workload.route.rule} goes to {', '.join(names) or 'nothing'} where it should go to "
-                f"{place.stable} and {place.canary}"
+                f"somebody else changed {workload.route.kind} {workload.route.name}: {self._what(workload)} "
+                f"goes to {', '.join(names) or 'nothing'} where it should go to {place.stable} and {place.canary}"
             )
 
     def _name(self, backend: Manifest) -> str:
@@ -173,33 +192,24 @@ class WeightedList:
         return str(value or "").partition(".")[0]
 
     def _weight(self, backend: Manifest) -> int:
-        return int(backend.get("weight", self.default_weight))
+        return int(backend.get(self.weight, self.default_weight))
 
-    def _renamed(self, backend: Manifest, name: str) -> dict[str, Any]:
-        """A copy of a backend that means another Service; a host name keeps its domain."""
+    def _beside(self, backend: Manifest, place: Place) -> dict[str, Any]:
+        """A copy of a backend that means the canary, without traffic; a host name keeps its domain."""
         *path, last = self.name_of
-        made: dict[str, Any] = dict(backend)
+        made: dict[str, Any] = {**backend, self.weight: 0}
         inner = made
         for key in path:
             inner[key] = dict(inner[key])
             inner = inner[key]
         domain = str(inner[last]).partition(".")[2]
-        inner[last] = f"{name}.{domain}" if domain else name
+        inner[last] = f"{place.canary}.{domain}" if domain else place.canary
         return made
 
 
 def _has(rules: Sequence[Manifest], workload: Workload) -> bool:
     return workload.route.rule < len(rules)
 
-
-SHAPES: Mapping[RouteKind, RouteShape] = {
-    RouteKind.HTTP_ROUTE: WeightedList(RouteKind.HTTP_ROUTE, "rules", "backendRefs", ("name",), 1),
-    RouteKind.GRPC_ROUTE: WeightedList(RouteKind.GRPC_ROUTE, "rules", "backendRefs", ("name",), 1),
-    RouteKind.VIRTUAL_SERVICE: WeightedList(
-        RouteKind.VIRTUAL_SERVICE, "http", "route", ("destination", "host"), 100
-    ),
-}
-"""Kinds whose own object holds the weights; an Ingress has a second one of ours beside it, see `canary_ingress`."""
 
 WEIGHT = "nginx.ingress.kubernetes.io/canary-weight"
 WEIGHT_TOTAL = "nginx.ingress.kubernetes.io/canary-weight-total"
@@ -241,3 +251,25 @@ def ingress_weights(canary: Manifest | None, place: Place) -> dict[str, int]:
         return {STABLE: place.total}
     weight = int(canary["metadata"].get("annotations", {}).get(WEIGHT, "0"))
     return {STABLE: place.total - weight, CANARY: weight}
+
+
+def shared_weights(stable: int, behind: int, total: int) -> dict[str, int]:
+    """Return the weights that a Service without weights means: every ready pod behind it gets as much as any other.
+
+    stable, behind: how many pods of each. total: what the weights add up to.
+    """
+    canary = round(total * behind / (stable + behind)) if behind else 0
+    return {STABLE: total - canary, CANARY: canary}
+
+
+def labelling(pod: Manifest, selector: Mapping[str, str], *, behind: bool) -> list[Operation]:
+    """Return the change that puts a pod behind the Service with this selector, or takes it away; none when it is so."""
+    labels = pod["metadata"].get("labels") or {}
+    changes: list[Operation] = []
+    for key, value in selector.items():
+        path = "/metadata/labels/" + key.replace("~", "~0").replace("/", "~1")
+        if behind and labels.get(key) != value:
+            changes.append({"op": "add", "path": path, "value": value})
+        elif not behind and labels.get(key) == value:
+            changes += [{"op": "test", "path": path, "value": value}, {"op": "remove", "path": path}]
+    return changes

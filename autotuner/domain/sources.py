@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 Labels = tuple[tuple[str, str], ...]
-"""Names and values of labels; a value may hold the placeholders `{name}`, `{host}`, `{port}` and `{address}`."""
+"""Names and values of labels; a value may hold `{name}`, `{host}`, `{port}`, `{address}` and `{pod}`."""
 
 
 @dataclass(frozen=True)

@@ -440,6 +440,8 @@ class Study:
     phase_since: datetime | None = None
     canary_since: datetime | None = None
     """Since when there is a canary that this study put up, and has to take down."""
+    proposed_to: str | None = None
+    """Who owns production's configuration, where the winner was proposed to them and not promoted."""
     intended: Outcome | None = None
     outcome: Outcome | None = None
     reason: str = ""

@@ -26,13 +26,15 @@ class Replica:
     """One Triton server.
 
     backend: what the gateway weighs and counts it as; empty for its own name. Several servers may stand behind one, as
-    the pods of a Service do: the gateway then knows nothing of each.
+    the pods of a Service do: the gateway then knows nothing of each. pod: the name of the pod it is at this moment, on
+    Kubernetes, where the addresses too are those of the moment.
     """
 
     name: str
     http_url: str
     metrics_url: str
     backend: str = ""
+    pod: str = ""
 
     @property
     def at_gateway(self) -> str:
@@ -119,6 +121,13 @@ class Target:
     def stable_names(self) -> tuple[str, ...]:
         """Names of the stable replicas, in order."""
         return tuple(replica.name for replica in self.stable)
+
+    @property
+    def only_share(self) -> float | None:
+        """The one share of all requests that a canary can get; None where the route has weights."""
+        if self.workload is None or self.workload.route.kind.has_weights:
+            return None
+        return 1.0 / len(self.replicas)
 
     def backends(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return what the gateway weighs for the replicas `names`, each once, in order."""

@@ -26,6 +26,25 @@ class RouteKind(StrEnum):
     GRPC_ROUTE = "GRPCRoute"
     VIRTUAL_SERVICE = "VirtualService"
     INGRESS = "Ingress"
+    INFERENCE_SERVICE = "InferenceService"
+    SELDON_DEPLOYMENT = "SeldonDeployment"
+    EXPERIMENT = "Experiment"
+    SERVICE = "Service"
+
+    @property
+    def in_percent(self) -> bool:
+        """Whether its weights are whole percents."""
+        return self in (RouteKind.INFERENCE_SERVICE, RouteKind.SELDON_DEPLOYMENT)
+
+    @property
+    def makes_canary(self) -> bool:
+        """Whether the canary's pods are made by the route's own controller, from what the route says."""
+        return self in (RouteKind.INFERENCE_SERVICE, RouteKind.SELDON_DEPLOYMENT, RouteKind.EXPERIMENT)
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the canary can get another share than that of one pod among all."""
+        return self is not RouteKind.SERVICE
 
 
 class WorkloadKind(StrEnum):
@@ -33,15 +52,20 @@ class WorkloadKind(StrEnum):
 
     DEPLOYMENT = "Deployment"
     STATEFUL_SET = "StatefulSet"
+    INFERENCE_SERVICE = "InferenceService"
 
 
 @dataclass(frozen=True)
 class RouteReference:
-    """The object that divides the traffic. rule: the number of its rule whose backend the stable Service is."""
+    """The object that divides the traffic. rule: the number of its rule whose backend the stable Service is.
+
+    backend: what it calls the stable pods, where that is not their Service's name: a predictor, or a Model of Seldon.
+    """
 
     kind: RouteKind
     name: str
     rule: int = 0
+    backend: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +97,11 @@ class Workload:
     container: str = ""
     ports: Ports = Ports()
     ttl: timedelta = DEFAULT_TTL
+
+    @property
+    def backend(self) -> str:
+        """What the route calls the stable pods."""
+        return self.route.backend or self.service
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"

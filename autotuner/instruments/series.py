@@ -30,9 +30,10 @@ class Measured:
 
     @classmethod
     def of(cls, target: Target) -> Measured:
-        """Everything of a target."""
+        """Everything of a target; a replica without an address is a pod that does not run, and has no series."""
         backends = target.backends(replica.name for replica in target.replicas)
-        return cls(target.model, target.replicas, {b: target.gateway.cluster(b) for b in backends})
+        there = tuple(replica for replica in target.replicas if replica.metrics_url)
+        return cls(target.model, there, {b: target.gateway.cluster(b) for b in backends})
 
 
 class TargetSeries:
@@ -101,6 +102,7 @@ def _places(replica: Replica) -> dict[str, str]:
         "{host}": place.hostname or "",
         "{port}": str(place.port or ""),
         "{address}": place.netloc,
+        "{pod}": replica.pod,
     }
 
 

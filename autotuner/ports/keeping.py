@@ -114,6 +114,9 @@ class Store(Protocol):
         Raises NotFound; Conflict when the study has ended, or it is too late to cancel it.
         """
 
+    def kept_up(self, study_id: str, replica: str, said: Said) -> None:
+        """Record that a replica is given again what a study promoted. Raises NotFound without the study."""
+
     def audit(self, limit: int = 100, subject: str | None = None) -> Sequence[AuditRecord]:
         """Return the newest audit records, newest first."""
 

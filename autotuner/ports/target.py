@@ -113,19 +113,33 @@ class Canary(Protocol):
     def objection(self) -> str:
         """Return why production is not what the study began with; empty while it is. Raises Unavailable."""
 
+    def keeper(self) -> str:
+        """Return who owns what production starts with, and would undo a change of ours; empty when nobody does.
+
+        Raises Unavailable, Refused.
+        """
+
+
+class Restarts(Protocol):
+    """Since when the servers of a target run, where that is known."""
+
+    def started(self) -> Mapping[str, datetime]:
+        """Return when each stable replica that is ready began; the others are left out. Raises Unavailable, Refused."""
+
 
 @dataclass(frozen=True)
 class World:
     """The doors to one target.
 
-    canary: None where a canary stands already. at_hand: all that is read is in this process's own memory, so nothing
-    waits for it. traces: None where nobody has the spans of its requests.
+    canary: None where a canary stands already. restarts: None where nobody knows them. at_hand: all that is read is in
+    this process's own memory, so nothing waits for it. traces: None where nobody has the spans of its requests.
     """
 
     serving: Serving
     route: Route
     metrics: MetricsSource
     canary: Canary | None = None
+    restarts: Restarts | None = None
     at_hand: bool = False
     traces: Traces | None = None
 

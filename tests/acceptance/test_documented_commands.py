@@ -84,6 +84,7 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "helm install autotuner deploy/helm/autotuner --set database.secret=autotuner-db-app --set database.key=uri": (
         Elsewhere("tests/kubernetes/test_chart.py renders it and gives it to an API server")
     ),
+    "autotuner tune examples/target-kubernetes.yaml": Elsewhere("tests/kubernetes/test_one_command.py"),
     "autotuner kubernetes preflight examples/target-kubernetes.yaml": Elsewhere(
         "tests/kubernetes/test_canary.py"
     ),

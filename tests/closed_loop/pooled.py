@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from autotuner.adapters.simulated import SimulatedWorld
 from autotuner.domain.configuration import ModelConfig
@@ -54,7 +54,8 @@ def apart(target: Target) -> Target:
 class PooledWorld:
     """The doors of a pooled target over a simulated one. Is its serving, route, metrics and canary at once.
 
-    up: whether a canary stands; refuses: why none can be put up; rolled_out: what somebody did to production.
+    up: whether a canary stands; refuses: why none can be put up; rolled_out: what somebody did to
+    production. kept_by: who owns its configuration. since: when servers started.
     """
 
     simulated: SimulatedWorld
@@ -62,14 +63,16 @@ class PooledWorld:
     up: bool = False
     refuses: str = ""
     rolled_out: str = ""
+    kept_by: str = ""
     put_up_calls: int = 0
     taken_down: int = 0
     held: dict[str, int] = field(default_factory=dict)
+    since: dict[str, datetime] = field(default_factory=dict)
 
     @property
     def world(self) -> World:
         """The doors."""
-        return World(self, self, self, self)
+        return World(self, self, self, self, self)
 
     def model_config(self, replica: str) -> ModelConfig:
         """As the simulated server; there is none before the canary is up."""
@@ -135,6 +138,20 @@ class PooledWorld:
     def objection(self) -> str:
         """What somebody did to production."""
         return self.rolled_out
+
+    def keeper(self) -> str:
+        """Who owns production's configuration."""
+        return self.kept_by
+
+    def started(self) -> Mapping[str, datetime]:
+        """Since when servers run that a test has started anew."""
+        return self.since
+
+    def start_anew(self, replica: str, at: datetime) -> None:
+        """Let a pod die and come up again with what its repository says."""
+        self.simulated.faults.crash(replica)
+        self.simulated.faults.start(replica)
+        self.since[replica] = at
 
 
 def together(counters: list[GatewayCounters]) -> GatewayCounters:

@@ -9,13 +9,14 @@ import pytest
 from autotuner.controller import Orders
 from autotuner.domain.calendar import RUNNING
 from autotuner.domain.configuration import Configuration, read_configuration
-from autotuner.domain.study import Outcome, Phase, TrialKind, Wish
+from autotuner.domain.study import Outcome, Phase, TrialKind, TrialState, Wish
 from autotuner.domain.target import Target
 from autotuner.domain.workload import CANARY, STABLE
 from autotuner.errors import Conflict
 from autotuner.operations import ask, replay
 from autotuner.ports import World
 from autotuner.targets import try_connections
+from tests.closed_loop.endings import at
 from tests.closed_loop.loop import Loop, QuickStore, a_brisk_plan, a_short_plan, proposers
 from tests.closed_loop.pooled import PooledWorld, a_pooled_target, apart
 
@@ -88,6 +89,17 @@ def test_while_a_pod_is_loaded_the_canary_takes_one_pods_share(promoted: PooledL
 
 def test_the_whole_study_is_decided_again_from_its_records(promoted: PooledLoop) -> None:
     assert replay(promoted.store, promoted.study_id, proposers).differences == ()
+
+
+def test_a_stage_is_not_judged_while_a_pod_that_shares_its_traffic_is_missing() -> None:
+    loop = PooledLoop(a_brisk_plan(target=a_pooled_target()), seed=2, store=QuickStore())
+    loop.run(until=at(TrialKind.STAGE))
+    loop.target.faults.crash("stable-1")
+    loop.said.clear()
+    loop.run(until=lambda study: study.trial is not None and study.trial.state is not TrialState.MEASURING)
+    assert any("stable-1 is not ready" in said for said in loop.said), loop.said
+    assert loop.study.trial is not None
+    assert loop.study.trial.steps == ()
 
 
 def test_between_studies_nobody_misses_the_canary() -> None:

@@ -176,6 +176,7 @@ def doors(cluster: Cluster, target: Target, clock: ManualClock, plant: Plant) ->
         route,
         LocatedMetrics(whereabouts, lambda located: PlantMetrics(plant, located), clock),
         KubernetesCanary(cluster, target, route, clock),
+        whereabouts,
         at_hand=True,
     )
 

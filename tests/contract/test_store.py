@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from autotuner.domain.access import Said
 from autotuner.domain.sharing import Errand
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Outcome, Pending, Phase, Restore, Reversal, SetWeights, Study, Wish
@@ -123,6 +124,7 @@ def test_an_instant_without_a_time_zone_is_refused(backend: Backend) -> None:
         lambda store: store.next_sequence("nobody"),
         lambda store: store.wish("nobody"),
         lambda store: store.set_wish("nobody", Wish.PAUSE, "bob", "", START),
+        lambda store: store.kept_up("nobody", "stable-0", Said("worker", "", START)),
     ],
 )
 def test_what_is_unknown_is_not_found(backend: Backend, ask: Callable[[Any], object]) -> None:
@@ -182,6 +184,15 @@ def test_a_stored_study_does_not_change_with_the_mappings_it_was_made_of(backend
 
     stored = backend.store.study(study.id)
     assert stored.pending == Pending(SetWeights({"canary": 500}), START)
+
+
+def test_a_replica_that_is_given_again_what_was_promoted_is_in_the_audit(backend: Backend) -> None:
+    study = created(backend)
+    backend.store.kept_up(study.id, "stable-1", Said("worker-1 (upkeep)", "it started anew", at(90)))
+    newest = backend.store.audit(1, subject=study.id)[0]
+    assert (newest.action, newest.actor, newest.at) == ("replica_promoted", "worker-1 (upkeep)", at(90))
+    assert newest.details == {"replica": "stable-1", "again": True}
+    assert backend.store.first_broken_audit() is None
 
 
 def test_a_second_unfinished_study_of_a_target_is_refused(backend: Backend) -> None:

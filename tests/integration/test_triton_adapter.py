@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.adapters.triton import TritonServing, config_pbtxt
+from autotuner.adapters.triton import TritonServing
 from autotuner.domain.configuration import Configuration, fingerprint, read_configuration, with_configuration
+from autotuner.domain.pbtxt import config_pbtxt
 from autotuner.domain.target import Replica
 from autotuner.errors import Refused, Unavailable
 from autotuner.sandbox.model_repository import write_repository

@@ -10,6 +10,7 @@ from typing import Any
 from autotuner.adapters.kubernetes import Cluster
 from autotuner.adapters.kubernetes.kinds import kind_of
 from autotuner.domain.permissions import Need
+from autotuner.domain.workload import RouteKind
 from tests.cluster.team import NAMESPACE
 from tests.kubernetes.api import Api
 from tests.kubernetes.chart import rendered
@@ -18,7 +19,7 @@ from tests.kubernetes.town import until
 
 Rules = list[dict[str, Any]]
 RBAC = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
-EVERY_ROUTE = "--set=targets.routes={HTTPRoute,GRPCRoute,VirtualService,Ingress}"
+EVERY_ROUTE = "--set=targets.routes={" + ",".join(RouteKind) + "}"
 
 
 def of_kind(manifests: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The schemas of the routes, as their projects publish them in their Go modules, installed into the API server.
 
-They are read where Go keeps downloaded modules and are no part of this repository.
+They are read where Go keeps downloaded modules and are no part of this repository. KServe's and Seldon Core's are
+reduced ones of our own, in `serving_schemas.yaml`: theirs are megabytes of pod templates.
 """
 
 from __future__ import annotations
@@ -27,17 +28,24 @@ WANTED = {
     "virtualservices.networking.istio.io",
 }
 KEPT = "route-schemas.json"
+REDUCED = Path(__file__).with_name("serving_schemas.yaml")
 
 
 def install_schemas(api: Api) -> None:
     """Make the API server know the kinds of routes."""
-    for schema in schemas():
+    wanted = (*schemas(), *reduced_schemas())
+    for schema in wanted:
         api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", schema)
-    for schema in schemas():
+    for schema in wanted:
         spec = schema["spec"]
         version = next(each["name"] for each in spec["versions"] if each["storage"])
         served = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
         api.wait_for(served, timedelta(seconds=30))
+
+
+def reduced_schemas() -> list[dict[str, Any]]:
+    """The schemas of our own."""
+    return list(yaml.safe_load_all(REDUCED.read_text("utf-8")))
 
 
 def schemas() -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from autotuner.domain.workload import RouteKind
 from scripts.kustomize_base import base
 from tests.documents import ROOT
 from tests.kubernetes.chart import CHART, helm, rendered
@@ -21,7 +22,8 @@ VALUE_SETS = {
     "defaults": (),
     "everything": (
         "--set=api.autoscaling.enabled=true,serviceMonitor.enabled=true,serviceMonitor.labels.release=prometheus",
-        "--set=targets.namespaces={prod,staging},targets.routes={HTTPRoute,GRPCRoute,VirtualService,Ingress}",
+        "--set=targets.namespaces={prod,staging}",
+        "--set=targets.routes={" + ",".join(RouteKind) + "}",
         "--set=image.digest=sha256:" + "ab" * 32,
         "--set=settings.CANARIES_PER_SITE=5,imagePullSecrets[0].name=registry",
         "--set=secretSettings.WEBHOOK_SECRET.secret=hooks,secretSettings.WEBHOOK_SECRET.key=secret",

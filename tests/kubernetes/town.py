@@ -56,13 +56,14 @@ class Town:
     traffic: TrafficProcess = field(init=False)
 
     @contextmanager
-    def running(self) -> Iterator[Town]:
+    def running(self, *, users: bool = True) -> Iterator[Town]:
         """The town while it lives, with its users; its namespace is deleted at the end."""
         with self.standing(install()), ExitStack() as stack:
             ceiling = timedelta(milliseconds=self.workload.slo.p99_ms)
             self.gateway = DataPlane(self.api, NAMESPACE, NAME, self.directory / "gateway", ceiling)
             stack.enter_context(self.gateway)
-            stack.callback(self._start_users())
+            if users:
+                stack.callback(self._start_users())
             yield self
 
     @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autotuner.domain.sources import Instrumentation, PrometheusServer
 from autotuner.instruments.origins import origins_of
 from tests.builders import a_target
 from tests.closed_loop.pooled import a_workload
@@ -23,6 +24,13 @@ def test_pages_that_are_scraped_are_named() -> None:
 def test_a_pod_has_no_address_of_its_own() -> None:
     _, *replicas = origins_of(replace(a_target(), workload=a_workload()))
     assert {each.url for each in replicas} == {"http://POD:8002/metrics"}
+
+
+def test_a_metrics_server_is_asked_for_whichever_pods_there_are() -> None:
+    server = PrometheusServer("http://127.0.0.1:9090")
+    plan = Instrumentation(server, server=(("pod", "{pod}"), ("instance", "{address}")))
+    _, servers = origins_of(replace(a_target(), workload=a_workload(), metrics=plan))
+    assert servers.query.endswith(',pod="POD",instance="POD:8002"}')
 
 
 def test_a_metrics_server_is_named_with_its_queries() -> None:

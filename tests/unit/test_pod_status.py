@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from autotuner.domain.pod_status import is_ready, waits_for
+from autotuner.domain.pod_status import is_ready, running_since, waits_for
 from tests.cluster_objects import a_pod
 
 PENDING = [
@@ -82,3 +83,12 @@ def test_the_newest_warning_explains_where_nothing_else_does() -> None:
         {"type": "Normal", "reason": "Scaled", "message": "up"},
     ]
     assert waits_for(None, events) == "no pod yet: FailedCreate: quota exceeded"
+
+
+def test_since_when_a_server_runs_is_what_its_container_says() -> None:
+    running = {"running": {"startedAt": "2026-01-05T02:00:07Z"}}
+    pod = a_pod(containerStatuses=[{"name": "proxy", "state": {}}, *container(running)])
+    assert running_since(pod, "triton") == datetime(2026, 1, 5, 2, 0, 7, tzinfo=UTC)
+    assert running_since(pod, "proxy") is None
+    assert running_since(a_pod(containerStatuses=container(running)), "") is not None
+    assert running_since(a_pod(containerStatuses=[]), "") is None

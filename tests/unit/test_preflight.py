@@ -9,6 +9,9 @@ import pytest
 
 from autotuner.domain.needs import Answer
 from autotuner.domain.preflight import Facts, blocking, git_owner, preflight
+from autotuner.domain.serving_shapes import as_workload
+from autotuner.domain.target import Target
+from autotuner.domain.workload import RouteKind, RouteReference, WorkloadKind
 from tests.closed_loop.pooled import a_pooled_target, a_workload
 from tests.cluster_objects import LABELS, a_deployment, a_pod, a_service, an_http_route
 
@@ -92,3 +95,32 @@ def test_an_autoscaler_and_a_disruption_budget_are_told_of() -> None:
 )
 def test_what_git_owns_is_recognised_by_its_marks(metadata: dict[str, Any], owner: str) -> None:
     assert git_owner({"metadata": metadata}).partition(" (")[0] == owner
+
+
+def test_a_service_without_weights_says_what_the_canary_can_get() -> None:
+    workload = a_workload(route=RouteReference(RouteKind.SERVICE, "vision"))
+    target = a_pooled_target(workload=workload)
+    said = [each for each in preflight(target, facts()) if each.what == "route"]
+    assert [each.detail for each in said] == [
+        "Service vision has no weights: the canary gets 33% of the requests, or none"
+    ]
+
+
+def an_inference_service(**changes: object) -> Target:
+    route = RouteReference(RouteKind.INFERENCE_SERVICE, "vision")
+    fields = {"kind": WorkloadKind.INFERENCE_SERVICE, "route": route, "container": "triton", **changes}
+    return a_pooled_target(workload=a_workload(**fields))
+
+
+def test_the_containers_of_an_inference_service_are_read_from_its_pods() -> None:
+    target = an_inference_service()
+    assert target.workload is not None
+    stable = as_workload(target.workload, target.name, {"metadata": {}, "spec": {"predictor": {"model": {}}}})
+    (said,) = blocking(target, facts(workload=stable, service=a_service(selector=None)))
+    assert said.startswith("model control: tritonserver must be started with --model-control-mode=explicit")
+    assert said.endswith("set it in the predictor or its runtime")
+
+
+def test_an_inference_service_needs_a_config_map_because_its_pods_start_anew() -> None:
+    target = an_inference_service(config_map="")
+    assert any("set kubernetes.config_map" in each for each in blocking(target, facts()))

@@ -20,7 +20,9 @@ from autotuner.domain.ramp import (
     warm_up_level,
 )
 from autotuner.domain.study import Incumbent, Level, StudyPlan
+from autotuner.domain.workload import RouteKind, RouteReference
 from tests.builders import a_budget, a_configuration, a_plan, a_study, a_target
+from tests.closed_loop.pooled import a_pooled_target, a_workload
 
 plans = st.builds(
     lambda stable, share, steps: a_plan(
@@ -179,3 +181,28 @@ def test_a_level_is_affordable_while_the_budget_pays_for_a_reaction_time_of_its_
 def test_before_the_rate_is_known_every_level_is_affordable() -> None:
     study = replace(a_study(), reference_rate_per_second=None)
     assert affordable(study, Level(0, 0.85))
+
+
+def a_weightless_plan(most: float = 0.9, pods: int = 2) -> StudyPlan:
+    """A study of pods behind a Service that has no weights."""
+    workload = a_workload(route=RouteReference(RouteKind.SERVICE, "vision"))
+    return a_plan(
+        target=a_pooled_target(pods, workload=workload), slo=a_budget(max_canary_share=most), ramp_steps=6
+    )
+
+
+def test_without_weights_there_is_one_level_and_its_share_is_that_of_one_pod_among_all() -> None:
+    plan = a_weightless_plan()
+    assert ladder(plan) == (Level(0, 0.3333),)
+    assert limited_ladder(plan, 100.0, 5.0) == ladder(plan)
+    assert production_level(plan) == ladder(plan)[0]
+    assert warm_up_level(plan).share == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(("share", "canary"), [(0.0, 0), (0.01, 333), (0.3333, 333), (0.9, 333)])
+def test_without_weights_the_canary_gets_one_pods_share_or_nothing(share: float, canary: int) -> None:
+    plan = a_weightless_plan()
+    incumbent = an_incumbent({"stable": 1000, "canary": 0})
+    assert canary_weights(plan, incumbent, share) == {"stable": 1000 - canary, "canary": canary}
+    assert relieved_weights(plan, incumbent, "stable-0", 0.0) == {"stable": 667, "canary": 333}
+    assert relieved_weights(plan, incumbent, "stable-0", 1.0) == {"stable": 1000, "canary": 0}

@@ -11,7 +11,7 @@ import yaml
 
 from autotuner.addresses import AllowList, check_addresses
 from autotuner.domain.registration import StudyDefaults
-from autotuner.domain.target import Replica, Target
+from autotuner.domain.target import Objective, Replica, Target
 from autotuner.domain.workload import Ports, RouteKind, RouteReference, WorkloadKind
 from autotuner.errors import InvalidInput
 from autotuner.records import from_record, to_record
@@ -116,3 +116,57 @@ def test_a_key_that_no_config_map_can_have_is_refused(key: str) -> None:
 @pytest.mark.parametrize("key", ["config.pbtxt", ".config", "c"])
 def test_a_key_that_a_config_map_can_have_is_taken(key: str) -> None:
     parse_target_file(content(kubernetes={"config_key": key}))
+
+
+METRICS = {"prometheus": {"url": "http://p:9090"}, "preset": "istio", "server": {"pod": "{pod}"}}
+
+
+@pytest.mark.parametrize("kind", ["InferenceService", "SeldonDeployment"])
+def test_the_weights_of_a_route_in_percent_add_up_to_a_hundred(kind: str) -> None:
+    workload = {"kind": kind, "name": "vision"} if kind == "InferenceService" else {}
+    said = content(kubernetes={**workload, "route": {"kind": kind, "name": "vision"}})
+    assert refusal(said).field == "gateway.total_weight"
+    del said["gateway"]["total_weight"]
+    target = parse_target_file(said).target()
+    assert target.gateway.total_weight == 100
+    again = {**sections_of(target, StudyDefaults()), "slo": {"p99_ms": 100}}
+    assert TargetFile.model_validate(again).target() == target
+
+
+def test_a_service_without_weights_tunes_for_efficiency_and_is_measured_by_pods() -> None:
+    said = content(kubernetes={"route": {"kind": "Service", "name": "vision"}})
+    assert refusal(said).field == "metrics"
+    target = parse_target_file({**said, "metrics": METRICS}).target()
+    assert target.objective is Objective.EFFICIENCY
+    assert target.only_share == pytest.approx(1 / 3)
+    assert refusal({**said, "metrics": METRICS, "objective": "capacity"}).field == "objective"
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("kubernetes.route", {"kind": "InferenceService"}),
+        ("kubernetes.route", {"route": {"kind": "InferenceService", "name": "vision"}}),
+        (
+            "kubernetes.route",
+            {"kind": "InferenceService", "route": {"kind": "InferenceService", "name": "other"}},
+        ),
+        ("kubernetes.route.name", {"route": {"kind": "Service", "name": "other"}}),
+    ],
+)
+def test_a_workload_and_a_route_that_are_one_object_say_so(field: str, change: dict[str, Any]) -> None:
+    assert refusal(content(kubernetes=change)).field == field
+
+
+def test_a_metrics_server_may_count_pods_and_only_pods_by_name() -> None:
+    target = parse_target_file(content(metrics=METRICS)).target()
+    assert target.metrics is not None
+    assert target.metrics.server == (("pod", "{pod}"),)
+    said = content(
+        stable=[REPLICA],
+        canary={**REPLICA, "name": "b", "url": "http://b:1", "metrics": "http://b:2"},
+        gateway={"admin": "http://e:1", "runtime_prefix": "x"},
+        metrics=METRICS,
+    )
+    del said["kubernetes"]
+    assert refusal(said).field == "metrics.server"

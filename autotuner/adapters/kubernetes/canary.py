@@ -7,13 +7,14 @@ next one: what the route was like is written to our Service before the route is 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import datetime
 
 from autotuner.adapters.kubernetes.client import Cluster
 from autotuner.adapters.kubernetes.production import put_text_back
 from autotuner.adapters.kubernetes.route import KubernetesRoute
 from autotuner.adapters.kubernetes.survey import require
-from autotuner.adapters.kubernetes.whereabouts import stable_pods, workload_of
+from autotuner.adapters.kubernetes.whereabouts import owner_of_pods, stable_pods, workload_of
 from autotuner.domain.manifests import (
     ROUTE_BEFORE,
     TEMPLATE,
@@ -25,7 +26,7 @@ from autotuner.domain.manifests import (
     template_digest,
 )
 from autotuner.domain.permissions import needs_of_study
-from autotuner.domain.preflight import Facts, blocking
+from autotuner.domain.preflight import Facts, blocking, git_owner
 from autotuner.domain.target import Target
 from autotuner.errors import NotFound, Refused
 from autotuner.ports import Clock
@@ -53,8 +54,9 @@ class KubernetesCanary:
         pods = stable_pods(cluster, workload, stable)
         self._check(stable, pods)
         until = self._clock.now() + workload.ttl
-        self._put_up_service(until)
-        cluster.apply(canary_deployment(workload, target.name, stable, running_images(pods), until))
+        self._put_up_service(stable, until)
+        if not workload.route.kind.makes_canary:
+            cluster.apply(canary_deployment(workload, target.name, stable, running_images(pods), until))
         self._route.admit(self._route_before(), stable, until)
 
     def _check(self, stable: Manifest, pods: list[Manifest]) -> None:
@@ -67,12 +69,12 @@ class KubernetesCanary:
                 "set kubernetes.replicas to it"
             )
 
-    def _put_up_service(self, until: datetime) -> None:
+    def _put_up_service(self, stable: Manifest, until: datetime) -> None:
         workload, cluster = self._workload, self._cluster
         front = cluster.get("Service", workload.namespace, workload.service)
         made = canary_service(workload, self._target.name, self._route.read(), front, until)
         before = self._route_before() or self._route.before()
-        made["metadata"]["annotations"][ROUTE_BEFORE] = before
+        made["metadata"]["annotations"] |= {ROUTE_BEFORE: before, TEMPLATE: template_digest(stable)}
         cluster.apply(made)
 
     def _route_before(self) -> str:
@@ -89,18 +91,24 @@ class KubernetesCanary:
         self._dismiss(self._route_before())
         if give_back:
             put_text_back(self._cluster, self._target)
+        for made in self._made():
+            self._cluster.delete(made)
+
+    def _made(self) -> Iterator[Manifest]:
+        """What there is of the canary's objects, in the order in which it is removed."""
         for kind in MADE_OF:
             made = self._cluster.find(kind, self._workload.namespace, self._name)
             if made is not None:
-                self._cluster.delete(made)
+                yield made
 
     def _dismiss(self, before: str) -> None:
+        """Put the route back; a refusal is passed over where nothing was made, as then the route was never touched."""
         try:
             self._route.dismiss(before)
         except NotFound:
             return
         except Refused:
-            if before:
+            if before or any(self._made()):
                 raise
 
     def objection(self) -> str:
@@ -109,7 +117,8 @@ class KubernetesCanary:
             stable = self._stable()
         except NotFound:
             return f"{self._workload} is gone"
-        made = self._cluster.find("Deployment", self._workload.namespace, self._name)
+        of = "Service" if self._workload.route.kind.makes_canary else "Deployment"
+        made = self._cluster.find(of, self._workload.namespace, self._name)
         if made is None:
             return "somebody deleted the canary"
         if self._cluster.find("Service", self._workload.namespace, self._name) is None:
@@ -121,10 +130,20 @@ class KubernetesCanary:
             return f"somebody rolled out another pod template of {self._workload}: {_images(stable)}"
         return ""
 
+    def keeper(self) -> str:
+        """Return which GitOps tool owns the ConfigMap that production starts with. Raises Unavailable, Refused."""
+        workload = self._workload
+        if not workload.config_map:
+            return ""
+        found = self._cluster.find("ConfigMap", workload.namespace, workload.config_map)
+        owner = git_owner(found) if found is not None else ""
+        return f"ConfigMap {workload.config_map} is owned by {owner}" if owner else ""
+
     def _stable(self) -> Manifest:
-        return self._cluster.get(self._workload.kind, self._workload.namespace, self._workload.name)
+        return owner_of_pods(self._cluster, self._target)
 
 
 def _images(stable: Manifest) -> str:
-    found = {each["name"]: each["image"] for each in stable["spec"]["template"]["spec"]["containers"]}
+    containers = stable["spec"]["template"]["spec"].get("containers", [])
+    found = {each["name"]: each.get("image", "") for each in containers}
     return json.dumps(found)

@@ -41,6 +41,9 @@ KINDS = {
         Kind("HTTPRoute", "gateway.networking.k8s.io", "v1", "httproutes"),
         Kind("GRPCRoute", "gateway.networking.k8s.io", "v1", "grpcroutes"),
         Kind("VirtualService", "networking.istio.io", "v1", "virtualservices"),
+        Kind("InferenceService", "serving.kserve.io", "v1beta1", "inferenceservices"),
+        Kind("SeldonDeployment", "machinelearning.seldon.io", "v1", "seldondeployments"),
+        Kind("Experiment", "mlops.seldon.io", "v1alpha1", "experiments"),
     )
 }
 

@@ -72,7 +72,7 @@ class Production:
                 return  # the server gets it back all the same
             raise Refused(f"somebody else changed ConfigMap {workload.config_map}: it is left as it is")
         if text != original:
-            self._cluster.apply(_with_written(kept, text))
+            self._cluster.apply(_with_written(kept, now, text))
         _exchange(self._cluster, workload, now, text)
 
     def _kept(self) -> Manifest | None:
@@ -113,14 +113,19 @@ def _exchange(cluster: Cluster, workload: Workload, now: str, text: str) -> None
 
 
 def _is_ours(text: str, kept: Manifest, workload: Workload) -> bool:
-    """Say whether a text is the one that was kept, or one that was written since."""
-    return text == kept["data"][workload.config_key] or _digest(text) in _mark(kept, WRITTEN).split()
+    """Say whether a text is the one that was kept, or one that was written since.
+
+    A release before this one noted nothing of what it wrote: then whatever is there is taken to be its own.
+    """
+    noted = WRITTEN in kept["metadata"].get("annotations", {})
+    original = kept["data"][workload.config_key]
+    return not noted or text == original or _digest(text) in _mark(kept, WRITTEN).split()
 
 
-def _with_written(kept: Manifest, text: str) -> Manifest:
-    """What is kept, with it noted that this text is going to be written."""
+def _with_written(kept: Manifest, now: str, text: str) -> Manifest:
+    """What is kept, with it noted that this text is going to be written in the place of what is there now."""
     metadata = {key: kept["metadata"][key] for key in KEPT_METADATA}
-    written = " ".join(dict.fromkeys([*_mark(kept, WRITTEN).split(), _digest(text)]))
+    written = " ".join(dict.fromkeys([*_mark(kept, WRITTEN).split(), _digest(now), _digest(text)]))
     metadata["annotations"] = {**metadata["annotations"], WRITTEN: written}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": kept["data"]}
 

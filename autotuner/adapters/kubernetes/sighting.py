@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotuner.adapters.kubernetes.client import Cluster
 from autotuner.adapters.kubernetes.route import KubernetesRoute
-from autotuner.adapters.kubernetes.whereabouts import at_pod, stable_pods, workload_of
+from autotuner.adapters.kubernetes.whereabouts import at_pod, owner_of_pods, stable_pods, workload_of
 from autotuner.domain.findings.reading import RouteSeen, Unread
 from autotuner.domain.pod_status import waits_for
 from autotuner.domain.target import Replica, Target
@@ -18,7 +18,7 @@ def ready_pods(cluster: Cluster, target: Target) -> tuple[Replica, ...]:
     Raises NotFound without the workload, Refused naming the permission that is missing, Unavailable without a pod.
     """
     workload = workload_of(target)
-    owner = cluster.get(workload.kind, workload.namespace, workload.name)
+    owner = owner_of_pods(cluster, target)
     pods = stable_pods(cluster, workload, owner)
     if not pods:
         every = cluster.listed("Pod", workload.namespace, owner["spec"]["selector"]["matchLabels"])
@@ -47,5 +47,9 @@ def route_seen(cluster: Cluster, target: Target) -> RouteSeen:
         weights = KubernetesRoute(cluster, target).weights()
     except (Refused, Unavailable) as error:
         return RouteSeen(False, str(error))
+    if not workload.route.kind.has_weights:
+        return RouteSeen(
+            True, f"{named} has no weights: a canary gets one pod's share of the requests, or none"
+        )
     told = ", ".join(f"{name} {weight}" for name, weight in weights.items())
     return RouteSeen(True, f"{named}, rule {workload.route.rule}, with the weights {told}")

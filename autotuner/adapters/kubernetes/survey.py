@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotuner.adapters.kubernetes.client import Cluster
-from autotuner.adapters.kubernetes.whereabouts import stable_pods, workload_of
+from autotuner.adapters.kubernetes.whereabouts import owner_of_pods, stable_pods, workload_of
 from autotuner.domain.needs import Answer, Check
 from autotuner.domain.permissions import Need as Permission
 from autotuner.domain.permissions import needs_of
@@ -39,7 +39,7 @@ def survey(cluster: Cluster, target: Target) -> tuple[Check, ...]:
         return tuple(
             Check("permission", Answer.NO, f"{why}, needed to {need.purpose}") for need, why in lacks.items()
         )
-    owner = cluster.get(workload.kind, space, workload.name)
+    owner = owner_of_pods(cluster, target)
     facts = Facts(
         workload=owner,
         pods=tuple(stable_pods(cluster, workload, owner)),

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from autotuner.adapters.kubernetes.client import Cluster
-from autotuner.domain.manifests import Manifest, canary_labels, canary_name, provenance_of
+from autotuner.domain.manifests import Manifest, canary_labels, canary_name, is_of_canary, provenance_of
 from autotuner.domain.measurement import Sample
-from autotuner.domain.pod_status import is_ready, waits_for
+from autotuner.domain.pod_status import is_ready, running_since, waits_for
 from autotuner.domain.provenance import UNKNOWN, Provenance
+from autotuner.domain.serving_shapes import as_workload
 from autotuner.domain.target import Replica, Target
 from autotuner.domain.workload import CANARY, Workload
 from autotuner.errors import AutotunerError, Unavailable
@@ -32,11 +33,12 @@ REMEMBERED_FOR = timedelta(minutes=2)
 
 @dataclass(frozen=True)
 class Found:
-    """Where replicas are, why those that are nowhere are not, and what their pods run: by replica name."""
+    """Where replicas are, why those that are nowhere are not, what their pods run and since when: by replica name."""
 
     target: Target
     faults: Mapping[str, str] = field(default_factory=dict)
     provenances: Mapping[str, Provenance] = field(default_factory=dict)
+    started: Mapping[str, datetime] = field(default_factory=dict)
 
 
 def workload_of(target: Target) -> Workload:
@@ -45,10 +47,20 @@ def workload_of(target: Target) -> Workload:
     return target.workload
 
 
+def owner_of_pods(cluster: Cluster, target: Target) -> Manifest:
+    """Return the workload of a target, with its pods' selector and template. Raises NotFound, Unavailable, Refused."""
+    workload = workload_of(target)
+    found = cluster.get(workload.kind, workload.namespace, workload.name)
+    return as_workload(workload, target.name, found)
+
+
 def stable_pods(cluster: Cluster, workload: Workload, stable: Manifest) -> list[Manifest]:
-    """Return the ready pods of a workload, oldest first. Raises Unavailable, Refused."""
+    """Return the ready pods of a workload, oldest first. Raises Unavailable, Refused.
+
+    A canary may carry the same labels: where its route has no weights, or its pods are made as production's are.
+    """
     pods = cluster.listed("Pod", workload.namespace, stable["spec"]["selector"]["matchLabels"])
-    return sorted(filter(is_ready, pods), key=_age)
+    return sorted((pod for pod in pods if is_ready(pod) and not is_of_canary(pod)), key=_age)
 
 
 def _age(pod: Manifest) -> tuple[str, str]:
@@ -60,7 +72,7 @@ class Whereabouts:
 
     def __init__(self, cluster: Cluster, target: Target, clock: Clock) -> None:
         self._cluster = cluster
-        self._target = target
+        self._target = self.target = target
         self._clock = clock
         self._lock = threading.Lock()
         self._seen: tuple[datetime, Found] | None = None
@@ -92,18 +104,24 @@ class Whereabouts:
         """Return what the pod of a replica tells of what it runs. Raises Unavailable."""
         return self.now().provenances.get(name, UNKNOWN)
 
+    def started(self) -> Mapping[str, datetime]:
+        """Return since when the server of each stable replica runs; those without a ready pod are left out."""
+        return self.now().started
+
     def _look(self) -> Found:
         faults: dict[str, str] = {}
         pods: dict[str, Manifest] = {}
         stable = self._stable(faults, pods)
-        canary = self._canary(faults, pods)
         container = workload_of(self._target).container
+        began = {name: running_since(pod, container) for name, pod in pods.items()}
+        started = {name: at for name, at in began.items() if at is not None}
+        canary = self._canary(faults, pods)
         provenances = {name: provenance_of(pod, container) for name, pod in pods.items()}
-        return Found(replace(self._target, stable=stable, canary=canary), faults, provenances)
+        return Found(replace(self._target, stable=stable, canary=canary), faults, provenances, started)
 
     def _stable(self, faults: dict[str, str], found: dict[str, Manifest]) -> tuple[Replica, ...]:
         workload, wanted = workload_of(self._target), self._target.stable
-        owner = self._cluster.get(workload.kind, workload.namespace, workload.name)
+        owner = owner_of_pods(self._cluster, self._target)
         pods = stable_pods(self._cluster, workload, owner)
         missing = wanted[len(pods) :] if len(pods) <= len(wanted) else wanted
         if len(pods) != len(wanted):
@@ -140,6 +158,7 @@ def at_pod(replica: Replica, pod: Manifest, workload: Workload) -> Replica:
         replica,
         http_url=f"http://{host}:{workload.ports.http}",
         metrics_url=f"http://{host}:{workload.ports.metrics}/metrics",
+        pod=pod["metadata"]["name"],
     )
 
 
@@ -160,6 +179,9 @@ class LocatedMetrics:
             found = self._whereabouts.now()
         except AutotunerError as error:
             return Sample(self._clock.now(), (), {}, {}, {"metrics": str(error)})
+        if set(found.faults) >= {replica.name for replica in self._whereabouts.target.replicas}:
+            why = "there is no pod whose counters could be read"
+            return Sample(self._clock.now(), (), {}, {}, {"gateway": why, **found.faults})
         if self._made is None or self._made[0] != found.target:
             self._made = (found.target, self._make(found.target))
         sample = self._made[1].sample()

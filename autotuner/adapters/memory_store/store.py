@@ -13,6 +13,7 @@ from autotuner.adapters.memory_store.registry import MemoryRegistry
 from autotuner.adapters.memory_store.tables import Memory, StudyRow, study_of, text_of
 from autotuner.bookkeeping.audit import (
     first_broken,
+    kept_up_lines,
     start_lines,
     step_lines,
     wish_lines,
@@ -176,6 +177,12 @@ class MemoryStore:
                 check_cancellable(row.study)
             row.wish = wish
             self.memory.note(wish_lines(study_id, wish, Said(actor, reason, now)))
+
+    def kept_up(self, study_id: str, replica: str, said: Said) -> None:
+        """Record that a replica is given again what a study promoted. Raises NotFound without the study."""
+        with self.memory.lock:
+            self._row(study_id)
+            self.memory.note(kept_up_lines(study_id, replica, said))
 
     def audit(self, limit: int = 100, subject: str | None = None) -> Sequence[AuditRecord]:
         """Return the newest audit records, newest first."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -33,7 +34,7 @@ from autotuner.adapters.postgres.engine import reading, transaction
 from autotuner.adapters.postgres.registry import PostgresRegistry, budget_of, retired_since
 from autotuner.adapters.postgres.standing import read_standing
 from autotuner.adapters.postgres.tables import journal, request_keys, slo_budgets, studies, targets, trials
-from autotuner.bookkeeping.audit import start_lines, wish_lines
+from autotuner.bookkeeping.audit import kept_up_lines, start_lines, wish_lines
 from autotuner.bookkeeping.rules import (
     ANY_MARK,
     LATEST,
@@ -192,6 +193,12 @@ class PostgresStore:
                 check_cancellable(from_record(Study, whole(*connection.execute(found).one())))
             connection.execute(update(studies).where(studies.c.id == study_id).values(wish=wish.value))
             add_lines(connection, wish_lines(study_id, wish, said))
+
+    def kept_up(self, study_id: str, replica: str, said: Said) -> None:
+        """Record that a replica is given again what a study promoted. Raises NotFound without the study."""
+        with transaction(self._engine) as connection:
+            _one(connection, study_id, studies.c.id)
+            add_lines(connection, kept_up_lines(study_id, replica, replace(said, at=aware(said.at))))
 
     def audit(self, limit: int = 100, subject: str | None = None) -> Sequence[AuditRecord]:
         """Return the newest audit records, newest first."""

@@ -12,9 +12,15 @@ from typing import Any
 import pytest
 import tritonclient
 
-from autotuner.adapters.triton import config_pbtxt, patch
-from autotuner.adapters.triton.pbtxt import ENUM_FIELDS, NUMBER_MAPS, STRING_MAPS, TEXT_FIELDS
 from autotuner.domain.configuration import Configuration, fingerprint, read_configuration, with_configuration
+from autotuner.domain.pbtxt import (
+    ENUM_FIELDS,
+    NUMBER_MAPS,
+    STRING_MAPS,
+    TEXT_FIELDS,
+    config_pbtxt,
+    patch,
+)
 from autotuner.errors import InvalidInput
 
 json_format: Any = pytest.importorskip("google.protobuf.json_format")
