@@ -121,7 +121,7 @@ def test_nothing_is_wished_of_a_study_that_has_ended(backend: Backend) -> None:
 
 def about_to_end(backend: Backend, **changes: Any) -> tuple[Study, Grant]:
     """A study that has only to end with its promotion."""
-    ready = {"phase": Phase.RESTORATION, "intended": Outcome.PROMOTED, "pending": None}
+    ready = {"phase": Phase.RESTORATION, "intended": Outcome.PROMOTED, "pending": None, "proposed_to": None}
     before = created(backend)
     grant = granted(backend)
     return append(backend.store, before, a_rich_study(**{**ready, **changes}), grant), grant
