@@ -102,12 +102,13 @@ def a_worker(studies: Studies, pool: ThreadPoolExecutor, most: int = 1000) -> Wo
     return Worker(studies, studies, studies, SystemClock(), terms, pool)  # type: ignore[arg-type]
 
 
-def run_until(worker: Worker, studies: Studies, enough: dict[str, int]) -> None:
-    """Run the worker until each study has had so many ticks."""
+def run_until(worker: Worker, studies: Studies, enough: dict[str, int], held: set[str] | None = None) -> None:
+    """Run the worker until each study has had so many ticks; held: and until it carries these and no others."""
     stop = threading.Event()
 
     def told(_study: str, _tick: Tick) -> None:
-        if all(studies.ticks[name] >= number for name, number in enough.items()):
+        ticked = all(studies.ticks[name] >= number for name, number in enough.items())
+        if ticked and held in (None, set(studies.holders)):
             stop.set()
 
     worker.told = told
@@ -196,7 +197,7 @@ def test_a_worker_that_is_joined_hands_over_what_is_at_rest(pool: ThreadPoolExec
     studies.workers, studies.rested = 2, {"a", "b", "d"}
     worker._look_due = None
     before = dict(studies.ticks)
-    run_until(worker, studies, {"a": before["a"] + 50, "c": before["c"] + 50})
+    run_until(worker, studies, {"a": before["a"] + 50, "c": before["c"] + 50}, held={"a", "c"})
 
     assert set(studies.holders) == {"a", "c"}
 
