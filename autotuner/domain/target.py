@@ -141,8 +141,9 @@ class Target:
         """Return the attributes that single out the spans of each of the replicas `names`; none where nobody traces."""
         if self.traces is None:
             return ()
-        backends = [self.gateway.cluster(backend) for backend in self.backends(names)]
-        called = backends if self.traces.gateway else list(names)
+        called: Iterable[str] = names
+        if self.traces.gateway:
+            called = [self.gateway.cluster(backend) for backend in self.backends(names)]
         template = self.traces.marks
         return tuple({key: text.replace("{name}", name) for key, text in template} for name in called)
 

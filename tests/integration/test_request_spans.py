@@ -1,6 +1,7 @@
 """A real Envoy and a real Triton send their spans to this service, which says where slow requests spent their time.
 
-One request is held back at the gateway, sixteen come at once and queue on one instance.
+One request is held back at the gateway, sixteen come at once and queue on one instance; sixteen more go straight to
+Triton, whose own trace extension is all there is of them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from autotuner.bootstrap import Application
 from autotuner.domain.access import Scope
 from autotuner.domain.slow_requests import Question, SlowRequests
 from autotuner.domain.sources import TraceStore
-from autotuner.domain.spans import Part
+from autotuner.domain.spans import INFERENCE, Part
 from autotuner.domain.target import Replica, Target
 from autotuner.operations import new_study
 from autotuner.sandbox.envoy import EnvoyProcess, SpanSending, Topology
@@ -57,27 +58,48 @@ WORKLOAD = parse_workload(
 
 @dataclass
 class Traced:
-    """Gateway and Triton, both traced, and the service that takes their spans in."""
+    """Gateway and Triton, both traced, and the service that takes their spans in.
 
-    envoy: EnvoyProcess
-    target: Target
+    through: the target whose gateway's spans are known; alone: the same one, of which only Triton's are asked for.
+    """
+
+    gateway_url: str
+    triton_url: str
+    through: Target
+    alone: Target
     received: MemorySpans
     requests: ReferenceRequests
-    began: datetime
 
-    def request(self, **headers: str) -> None:
-        """Send one request through the gateway."""
+    def request(self, url: str, **headers: str) -> None:
+        """Send one request to the gateway or the server."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection = http.client.HTTPConnection(self.envoy.url.removeprefix("http://"), timeout=20)
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=20)
         with closing(connection):
             asked = self.requests
             connection.request("POST", asked.path, asked.bodies[0], {**asked.headers, **named})
             assert connection.getresponse().read()
 
-    def told(self) -> SlowRequests:
-        """What the service tells of slow requests so far."""
-        question = Question(self.began, datetime.now(UTC), CEILING.total_seconds(), ("canary",))
-        return SentTraces(self.target, self.received).slow_requests(question)
+    def request_at_once(self, url: str) -> None:
+        """Send so many requests at a time that they queue on one instance."""
+        with ThreadPoolExecutor(AT_ONCE) as clients:
+            list(clients.map(lambda _: self.request(url), range(AT_ONCE)))
+
+    def awaited(self, target: Target, began: datetime, longest: set[Part]) -> SlowRequests:
+        """What is told of slow requests since then, once each of these parts was a request's longest.
+
+        Nothing more is sent meanwhile: what has come is judged by itself.
+        """
+        found = SlowRequests("")
+
+        def complete() -> bool:
+            nonlocal found
+            question = Question(began, datetime.now(UTC), CEILING.total_seconds(), ("canary",))
+            found = SentTraces(target, self.received).slow_requests(question)
+            return longest <= {each.part for each in found.parts if each.longest_in}
+
+        within = timedelta(seconds=40)
+        wait_until(complete, within=within, what="slow requests are explained", poll=timedelta(seconds=0.25))
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -126,40 +148,32 @@ def traced(
         envoy = EnvoyProcess(topology, run_directory=folder / "envoy")
         envoy.start()
         try:
-            target = a_target(canary=canary, traces=TraceStore("otlp", gateway="gateway"))
-            slo = application.store.save_target(target, a_budget(), "tester", "", application.clock.now())
-            plan = a_plan(target=target, slo=slo)
-            application.store.create_study(new_study(plan, application.clock.now(), "tester"))
+            through = a_target(canary=canary, traces=TraceStore("otlp", gateway="gateway"))
+            alone = a_target(name="alone", canary=canary, traces=TraceStore("otlp"))
+            for target in (through, alone):
+                slo = application.store.save_target(target, a_budget(), "tester", "", application.clock.now())
+                plan = a_plan(target=target, slo=slo)
+                application.store.create_study(new_study(plan, application.clock.now(), "tester"))
             assert isinstance(application.received, MemorySpans)
             yield Traced(
-                envoy, target, application.received, reference_requests(WORKLOAD), application.clock.now()
+                envoy.url,
+                triton.http_url,
+                through,
+                alone,
+                application.received,
+                reference_requests(WORKLOAD),
             )
         finally:
             envoy.stop()
 
 
 def test_time_outside_inference_is_seen_where_it_was_spent(traced: Traced) -> None:
-    traced.request()
-    traced.request(x_envoy_fault_delay_request=str(HELD_BACK_MS))
-    with ThreadPoolExecutor(AT_ONCE) as clients:
-        list(clients.map(lambda _: traced.request(), range(AT_ONCE)))
+    began = datetime.now(UTC)
+    traced.request(traced.gateway_url)
+    traced.request(traced.gateway_url, x_envoy_fault_delay_request=str(HELD_BACK_MS))
+    traced.request_at_once(traced.gateway_url)
 
-    found = SlowRequests("")
-
-    def complete() -> bool:
-        """Whether the spans of both have come: each request that follows lets what has come be judged."""
-        nonlocal found
-        traced.request()
-        found = traced.told()
-        longest = {each.part: each.longest_in for each in found.parts}
-        return bool(longest.get(Part.GATEWAY) and longest.get(Part.QUEUE))
-
-    wait_until(
-        complete,
-        within=timedelta(seconds=40),
-        what="slow requests are explained",
-        poll=timedelta(seconds=0.5),
-    )
+    found = traced.awaited(traced.through, began, {Part.GATEWAY, Part.QUEUE})
 
     parts = {each.part: each for each in found.parts}
     assert not found.fault
@@ -169,4 +183,17 @@ def test_time_outside_inference_is_seen_where_it_was_spent(traced: Traced) -> No
     assert {Part.NETWORK, Part.TRITON, Part.INPUT, Part.INFER, Part.OUTPUT} <= set(parts)
     assert found.outside_inference is not None
     assert found.outside_inference > 0.3
+    assert found.slowest[0].seconds > CEILING.total_seconds()
+
+
+def test_tritons_own_trace_explains_where_there_is_none_of_a_gateway(traced: Traced) -> None:
+    began = datetime.now(UTC)
+    traced.request_at_once(traced.triton_url)
+
+    found = traced.awaited(traced.alone, began, {Part.QUEUE})
+
+    assert not found.fault
+    assert {each.part for each in found.parts} == {Part.TRITON, Part.QUEUE, *INFERENCE}
+    assert found.mean_seconds == pytest.approx(sum(each.mean_seconds for each in found.parts))
+    assert 0 < found.requests <= AT_ONCE
     assert found.slowest[0].seconds > CEILING.total_seconds()

@@ -13,7 +13,7 @@ from autotuner.adapters.memory_store import MemorySpans, MemoryStore
 from autotuner.adapters.tracing import SentTraces, spans_of_export
 from autotuner.domain.slow_requests import Question
 from autotuner.domain.sources import TraceStore
-from autotuner.domain.spans import Part, Span
+from autotuner.domain.spans import INFERENCE, Part, Span
 from autotuner.domain.target import Target
 from autotuner.instruments.readings import Unreadable
 from autotuner.receiving import MOST_WAITING, TOGETHER_AFTER, Receiver
@@ -98,6 +98,18 @@ def test_what_envoy_and_triton_sent_explains_the_slow_requests() -> None:
         Part.GATEWAY: 1,
         Part.QUEUE: 8,
     }
+
+
+def test_what_triton_alone_sent_explains_them_where_no_gateway_is_traced() -> None:
+    target = a_target(traces=TraceStore("otlp", triton="triton"))
+    place = Place(target)
+    assert place.receiver.take(TRITON, as_json=True) == 0
+    place.settle()
+
+    found = SentTraces(target, place.received).slow_requests(asked())
+
+    assert (found.requests, found.fault) == (8, "")
+    assert {each.part for each in found.parts} == {Part.TRITON, Part.QUEUE, *INFERENCE}
 
 
 def test_what_is_together_is_judged_though_nothing_else_comes() -> None:
