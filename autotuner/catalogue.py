@@ -6,7 +6,7 @@ neither repeat nor lose what was there all the time, however much is added meanw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -42,6 +42,15 @@ class Window:
 
     limit: int = 50
     after: Mark | None = None
+
+
+def every(page_of: Callable[[Window], Page[T]]) -> Iterator[T]:
+    """Yield all items of a list in its order, page after page; a page is asked for when the one before is used up."""
+    window: Window | None = Window(MOST)
+    while window is not None:
+        page = page_of(window)
+        yield from page.items
+        window = None if page.mark is None else Window(MOST, page.mark)
 
 
 @dataclass(frozen=True)

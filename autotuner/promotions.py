@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from autotuner.catalogue import MOST, Catalogue, LedgerLine, Span, StudyFilter, Window
+from autotuner.catalogue import Catalogue, LedgerLine, Span, StudyFilter, Window, every
 from autotuner.domain.certificate import Certificate, Found, certificate, contradicted, lapsed, shows
 from autotuner.domain.configuration import fingerprint
 from autotuner.domain.observation import Observation
@@ -144,22 +144,14 @@ def _shown_by(desk: Desk, proposed: Study) -> Study | None:
         return None
     since = Span(since=proposed.created_at)
     wanted = StudyFilter(target=proposed.plan.target.name, created=since)
-    found: list[str] = []
-    window: Window | None = Window(MOST)
-    while window is not None:
-        page = desk.catalogue.studies(wanted, window)
-        found += [line.id for line in page.items if line.id != proposed.id]
-        window = None if page.mark is None else Window(MOST, page.mark)
+    lines = every(lambda window: desk.catalogue.studies(wanted, window))
+    found = [line.id for line in lines if line.id != proposed.id]
     studies = (desk.store.study(each) for each in reversed(found))
     return next((study for study in studies if shows(study, proposed)), None)
 
 
 def _newest_first(catalogue: Catalogue, target: str) -> Iterator[LedgerLine]:
-    window: Window | None = Window(MOST)
-    while window is not None:
-        page = catalogue.ledger(target, window)
-        yield from page.items
-        window = None if page.mark is None else Window(MOST, page.mark)
+    return every(lambda window: catalogue.ledger(target, window))
 
 
 def _require_promoted(desk: Desk, wanted: Study) -> None:
@@ -232,8 +224,8 @@ def proofs_of(desk: Desk, target: str) -> Iterator[Proof]:
     """Yield what was certified of a target, newest first: by promotions that stand, and where an incumbent was kept."""
     lines = _newest_first(desk.catalogue, target)
     promoted = ((line.promoted_at, line.study_id) for line in lines if line.rolled_back_by is None)
-    every = StudyFilter(target, outcome=Outcome.KEPT)
-    newest = desk.catalogue.studies(every, Window(MOST_KEPT)).items
+    wanted = StudyFilter(target, outcome=Outcome.KEPT)
+    newest = desk.catalogue.studies(wanted, Window(MOST_KEPT)).items
     kept = ((each.ended_at, each.id) for each in newest if each.ended_at is not None)
     for _, study_id in heapq.merge(promoted, kept, key=lambda each: each[0], reverse=True):
         try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from autotuner.catalogue import MOST, Catalogue, Window
+from autotuner.catalogue import Catalogue, every
 from autotuner.domain.access import Said
 from autotuner.domain.configuration import ModelConfig
 from autotuner.domain.study import Study
@@ -54,24 +54,16 @@ class Upkeep:
     def _standing(self) -> Iterator[tuple[Target, Study]]:
         """The promotion that stands of each target whose pods start without it, where no study is under way."""
         busy = {name for _, name in self.store.unfinished()}
-        window: Window | None = Window(MOST)
-        while window is not None:
-            page = self.catalogue.targets(window, retired=False)
-            for target in (each.target for each in page.items):
-                promotion = self._newest(target) if in_memory(target) and target.name not in busy else None
-                if promotion is not None and promotion.plan.target.workload == target.workload:
-                    yield target, promotion
-            window = None if page.mark is None else Window(MOST, page.mark)
+        for each in every(lambda window: self.catalogue.targets(window, retired=False)):
+            target = each.target
+            promotion = self._newest(target) if in_memory(target) and target.name not in busy else None
+            if promotion is not None and promotion.plan.target.workload == target.workload:
+                yield target, promotion
 
     def _newest(self, target: Target) -> Study | None:
-        window: Window | None = Window(MOST)
-        while window is not None:
-            page = self.catalogue.ledger(target.name, window)
-            for line in page.items:
-                if line.rolled_back_by is None:
-                    return self.store.study(line.study_id)
-            window = None if page.mark is None else Window(MOST, page.mark)
-        return None
+        lines = every(lambda window: self.catalogue.ledger(target.name, window))
+        standing = (line.study_id for line in lines if line.rolled_back_by is None)
+        return next((self.store.study(study_id) for study_id in standing), None)
 
     def _kept(self, target: Target, promotion: Study) -> list[str]:
         name, now, done = target.name, self.clock.now(), list[str]()
