@@ -27,7 +27,7 @@ from autotuner.errors import InvalidInput
 from autotuner.instruments.devices import TRITON
 from autotuner.ports import Clock, Observer
 from autotuner.report.diagnosis import render
-from autotuner.report.page import write_page
+from autotuner.report.page import check_place, write_page
 from autotuner.section_values import duration_text
 from autotuner.target_file import TargetFile, load_target_file
 
@@ -158,6 +158,8 @@ def diagnose(  # noqa: PLR0913, PLR0917 - one parameter an option
         wish = Wish(objective, _cost(gpu_cost), currency)
         asked = Asked(duration("--p99", p99).total_seconds(), length_asked, wish)
         observer = observer_of(deployment, clock, secrets)
+    if html is not None:
+        check_place(html, "--html")
     say(f"looking for {asked.length.total_seconds():g} s; nothing is sent but questions")
     found = diagnosed(observer, clock, _wait, asked)
     if html is not None:

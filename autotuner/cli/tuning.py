@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import typer
@@ -26,9 +26,11 @@ from autotuner.cli.targets import File, Reason, registered
 from autotuner.cli.work import give_back
 from autotuner.controller import Tick
 from autotuner.domain.benefit import benefit
+from autotuner.domain.dispersion import REHEARSAL_LIMIT
 from autotuner.domain.study import Phase, Study, Wish
 from autotuner.errors import Conflict, Unavailable
 from autotuner.operations import ask, start_study
+from autotuner.report.tables import dispersion_sentence
 from autotuner.target_file import load_target_file
 from autotuner.worker import Worker
 
@@ -43,6 +45,13 @@ def tune(
     detach: Annotated[
         bool, typer.Option("--detach", help="Only start the study; a running worker carries it.")
     ] = False,
+    rehearsal: Annotated[
+        bool,
+        typer.Option(
+            "--rehearsal",
+            help="End within minutes on weaker evidence, and say so wherever it shows: for a cluster without users.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Register a target, tune it, and promote what is proved better, while showing every step.
@@ -54,7 +63,10 @@ def tune(
     stop = invocation.event()
     with invocation.opened() as app:
         slo = registered(app, asked, reason)
-        study = start_study(app.store, app.clock, asked.plan(slo), app.settings.actor)
+        plan = asked.plan(slo)
+        if rehearsal:
+            plan = replace(plan, max_dispersion=REHEARSAL_LIMIT)
+        study = start_study(app.store, app.clock, plan, app.settings.actor)
         if detach:
             code = int(Exit.DONE)
         else:
@@ -64,8 +76,12 @@ def tune(
                 code = Exit.INTERRUPTED if tuning.interrupted else exit_code_of(study.outcome)
     if json:
         invocation.answer(ending_object(study))
+    elif detach:
+        _tell_started(study)
     else:
-        _tell_started(study) if detach else _tell_ended(study)
+        _tell_ended(study)
+        if rehearsal:
+            print(dispersion_sentence(study))
     raise typer.Exit(code)
 
 

@@ -8,6 +8,9 @@ from autotuner.domain.judgement import Verdict
 from autotuner.domain.study import Study
 from autotuner.stats.overdispersion import Series, estimate_dispersion
 
+REHEARSAL_LIMIT = 3.0
+"""Most that a rehearsal takes the factor for; a real study has no limit and looks longer instead."""
+
 
 def with_learnt_dispersion(study: Study) -> Study:
     """Return the study with the factor that all its counts are divided by learnt anew (see `stats.overdispersion`)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,9 +183,24 @@ def write_report(study: Study, path: Path, note: str) -> Path:
 
 def write_page(page: str, path: Path, field: str) -> Path:
     """Write a page to `path` and return it. Raises InvalidInput, naming `field`, when that cannot be done."""
+    with _writing(path, field):
+        path.write_text(page, encoding="utf-8")
+    return path
+
+
+def check_place(path: Path, field: str) -> None:
+    """Raise InvalidInput, naming `field`, when no page could be written to `path`: before a minute is spent on it."""
+    new = not path.exists()
+    with _writing(path, field):
+        path.open("ab").close()
+        if new:
+            path.unlink()
+
+
+@contextmanager
+def _writing(path: Path, field: str) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
+        yield
     except OSError as error:
         raise InvalidInput(field, str(path), f"a file that can be written ({error.strerror})") from error
-    return path

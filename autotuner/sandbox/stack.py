@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
+from autotuner.domain.dispersion import REHEARSAL_LIMIT
 from autotuner.domain.slo import SloBudget
 from autotuner.domain.study import Pace, StudyPlan
 from autotuner.domain.target import Replica, Target
@@ -58,9 +59,6 @@ BRISK = Pace(
 
 A level is decided within 5 to 10 s where the machine is quiet; the limit leaves room for the bursts of a busy one.
 """
-
-BRISK_DISPERSION = 3.0
-"""Limit on the dispersion factor in a rehearsal; a real study has none and looks longer instead."""
 
 ACCEPT_REQUESTS = 330
 """Requests without a slow one that a screening ACCEPT takes, times the dispersion factor (see `make bench`)."""
@@ -276,7 +274,7 @@ def brisk_plan(stack: SandboxStack, slo: SloBudget, *, short: bool = False, seed
         target=stack.target(),
         slo=slo,
         pace=_paced(stack.workload.traffic.requests_per_second),
-        max_dispersion=BRISK_DISPERSION,
+        max_dispersion=REHEARSAL_LIMIT,
         seed=seed,
         **settings,
     )
@@ -285,7 +283,7 @@ def brisk_plan(stack: SandboxStack, slo: SloBudget, *, short: bool = False, seed
 def _paced(requests_per_second: float) -> Pace:
     """The brisk pace with time enough for a level's requests, within PATIENCE: thinner traffic ends inconclusive."""
     fair = requests_per_second / len((*STABLE, CANARY))
-    needed = timedelta(seconds=1.2 * ACCEPT_REQUESTS * BRISK_DISPERSION / fair)
+    needed = timedelta(seconds=1.2 * ACCEPT_REQUESTS * REHEARSAL_LIMIT / fair)
     step = min(PATIENCE, max(BRISK.step_limit, needed))
     return replace(BRISK, step_limit=step, stage_limit=max(BRISK.stage_limit, 2 * step))
 

@@ -85,6 +85,9 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
         Elsewhere("tests/kubernetes/test_chart.py renders it and gives it to an API server")
     ),
     "autotuner tune examples/target-kubernetes.yaml": Elsewhere("tests/kubernetes/test_one_command.py"),
+    "autotuner tune examples/target-kubernetes.yaml --rehearsal": Elsewhere(
+        "tests/kubernetes/test_promotion.py"
+    ),
     "autotuner kubernetes preflight examples/target-kubernetes.yaml": Elsewhere(
         "tests/kubernetes/test_canary.py"
     ),

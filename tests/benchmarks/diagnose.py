@@ -61,7 +61,7 @@ THIN = 50.0
 CAPACITIES = 6
 """Configurations of a workload whose capacity is measured: each takes half a minute."""
 
-THIN_CONFIGURATIONS, THIN_CAPACITIES = 4, 2
+THIN_CONFIGURATIONS, THIN_CAPACITIES = 4, 4
 FLUSH = timedelta(milliseconds=250)
 
 P99_TARGET, CAPACITY_TARGET = 0.15, 0.10
@@ -356,9 +356,10 @@ INTRODUCTION = """\
 # How right a diagnosis predicts
 
 Measured by `make bench` (the benchmark `diagnose`): a real tritonserver with the emulated GPU behind a real Envoy is
-diagnosed under its workload's incumbent, for {briefest:.0f} to {diagnosis:.0f} s; then one other configuration is
-loaded and measured: p99 in a window of {shortest:.0f} to {longest:.0f} s, capacity as the rate at which p99 of windows
-of {brief:.0f} s and more crosses the ceiling. Nothing measured is fed back; p99 is predicted at the rate that came.
+diagnosed under its workload's incumbent, for {briefest:.0f} to {diagnosis:.0f} s, before each configuration; then that
+one is loaded and measured: p99 in a window of {shortest:.0f} to {longest:.0f} s, capacity as the rate at which p99 of
+windows of {brief:.0f} s and more crosses the ceiling. Nothing measured is fed back; p99 is predicted at the rate that
+came.
 """
 
 

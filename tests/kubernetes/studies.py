@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import SecretStr
 
 from autotuner.bootstrap import application, upgrade_database
+from autotuner.domain.dispersion import REHEARSAL_LIMIT
 from autotuner.domain.registration import Wanted
 from autotuner.operations import start_study
-from autotuner.sandbox.stack import BRISK_DISPERSION
 from autotuner.settings import Settings
 from autotuner.target_file import load_target_file
 from autotuner.targets import Asked, register
@@ -39,7 +39,7 @@ def started(town: Town, database: str, **study: Any) -> str:
     chosen = Settings(database_url=SecretStr(database))
     upgrade_database(chosen)
     with application(chosen) as app:
-        defaults = replace(asked.study.defaults(), max_dispersion=BRISK_DISPERSION)
+        defaults = replace(asked.study.defaults(), max_dispersion=REHEARSAL_LIMIT)
         wanted = Wanted(asked.target(), asked.budget("test"), defaults)
         slo = register(app.registry, app.clock, wanted, Asked("test", "a rehearsal")).slo
         return start_study(app.store, app.clock, defaults.plan(asked.target(), slo), "test").id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from autotuner.domain.configuration import read_configuration
 from autotuner.domain.study import Outcome, Study, TrialKind
 from autotuner.settings import Settings
 from tests.cluster.team import CONFIG
+from tests.kubernetes.account import installed
 from tests.kubernetes.plane import ControlPlane
-from tests.kubernetes.studies import command, settings, started
+from tests.kubernetes.studies import command
 from tests.kubernetes.town import Town
 from tests.postgres_server import PostgresServer
 
@@ -25,16 +27,20 @@ def town(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Town]:
         yield running
 
 
-def test_one_worker_tunes_confirms_and_promotes_and_only_the_configuration_is_left_changed(
-    town: Town, control_plane: ControlPlane, postgres_server: PostgresServer
+def test_one_command_tunes_confirms_and_promotes_and_only_the_configuration_is_left_changed(
+    town: Town, control_plane: ControlPlane, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
+    """Under the chart's service account, with users' traffic through the data plane."""
+    account = installed(control_plane, tmp_path)
     before = town.snapshot()
     with postgres_server.database() as database:
-        ended, told = _studied(town, control_plane, database)
+        shell = {"AUTOTUNER_DATABASE_URL": database, "AUTOTUNER_KUBECONFIG": str(account.kubeconfig)}
+        assert command(shell, "db", "upgrade").returncode == 0
+        ended, told = _studied(town, shell)
         if ended.outcome is Outcome.INCONCLUSIVE:
             # A machine that is busy at the wrong moment gives no evidence: an honest answer, asked for once more.
             assert town.snapshot() == before
-            ended, told = _studied(town, control_plane, database)
+            ended, told = _studied(town, shell)
     assert ended.outcome is Outcome.PROMOTED, told
     stages = [trial.replicas for trial in ended.trials if trial.kind is TrialKind.STAGE]
     assert stages == [("stable-0",), ("stable-1",)]
@@ -48,16 +54,16 @@ def test_one_worker_tunes_confirms_and_promotes_and_only_the_configuration_is_le
     assert town.kubelet.faults == []
 
 
-def _studied(town: Town, control_plane: ControlPlane, database: str) -> tuple[Study, str]:
-    """Carry one study to its end with a worker; return it, and what the worker said."""
-    environment = settings(control_plane, database)
-    study = started(town, database)
-    worked = command(environment, "worker", "--until-idle")
-    assert worked.returncode == 0, worked.stderr[-6000:]
-    replayed = command(environment, "replay", study)
+def _studied(town: Town, shell: dict[str, str]) -> tuple[Study, str]:
+    """Carry one study to its end with one command; return it, and what the command said."""
+    tuned = command(shell, "tune", str(town.write_target()), "--rehearsal", "--json")
+    told = tuned.stderr[-6000:]
+    assert tuned.stdout, told
+    name = json.loads(tuned.stdout.splitlines()[-1])["study"]
+    replayed = command(shell, "replay", name)
     assert replayed.returncode == 0, replayed.stdout
-    with application(Settings(database_url=SecretStr(database))) as app:
-        return app.store.study(study), worked.stderr[-6000:]
+    with application(Settings(database_url=SecretStr(shell["AUTOTUNER_DATABASE_URL"]))) as app:
+        return app.store.study(name), told
 
 
 def _served(town: Town) -> list[object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 
 from autotuner.adapters.simulated import thin_traffic
 from autotuner.domain.configuration import read_configuration
+from autotuner.domain.dispersion import REHEARSAL_LIMIT
 from autotuner.domain.study import Phase, Wish
 from autotuner.errors import Unavailable
+from autotuner.report.tables import dispersion_sentence
 from tests.closed_loop.loop import QuickStore
 from tests.command_line import TARGET, Terminal, a_target_file
 
@@ -71,6 +74,18 @@ def test_a_detached_study_is_only_started(tmp_path: Path) -> None:
 
     assert (ran.code, ran.answer["phase"], ran.answer["outcome"]) == (0, "created", None)
     assert terminal.store.study("latest").phase is Phase.CREATED
+
+
+def test_a_rehearsal_limits_the_dispersion_factor_and_says_what_that_is_worth(tmp_path: Path) -> None:
+    terminal = Terminal()
+
+    ran = terminal.run("tune", a_target_file(tmp_path), "--rehearsal")
+
+    study = terminal.store.study("latest")
+    assert (ran.code, study.plan.max_dispersion) == (0, REHEARSAL_LIMIT)
+    assert dispersion_sentence(study) in ran.out
+    terminal.run("tune", a_target_file(tmp_path), "--detach")
+    assert math.isinf(terminal.store.study("latest").plan.max_dispersion)
 
 
 def test_a_target_with_an_unfinished_study_takes_no_second(tmp_path: Path) -> None:

@@ -107,6 +107,18 @@ def test_people_get_findings_a_bar_and_a_prediction(triton: StubServer, tmp_path
     assert "<svg" in page
 
 
+def test_a_page_that_cannot_be_written_is_refused_before_anybody_looks(
+    triton: StubServer, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+
+    result = run(triton, "--html", str(tmp_path / "file" / "page.html"))
+
+    assert result.exit_code == Exit.INVALID_INPUT
+    assert "--html" in sentence(result)
+    assert triton.requests == []
+
+
 def test_the_busiest_model_is_looked_at_where_none_is_named(triton: StubServer) -> None:
     found = answered(run(triton, "--json", model=""))
 
