@@ -56,8 +56,8 @@ docs: setup ## Write the diagrams and plots of docs/, the dashboards and the ale
 kustomize: setup ## Render deploy/kustomize/base from the Helm chart
 	@$(BIN)/python -m scripts.kustomize_base
 
-bench: setup ## Print figures beside their targets: the verdict, the proposer, how late ticks are, nights in which all is killed, how right diagnoses predict
-	@$(BIN)/python -m tests.benchmarks $(or $(ARGS),verdict proposer throughput nights diagnose)
+bench: setup ## Print figures beside their targets: the verdict, the proposer, how late ticks are, how long lists take, nights in which all is killed, how right diagnoses predict
+	@$(BIN)/python -m tests.benchmarks $(or $(ARGS),verdict proposer throughput lists nights diagnose)
 
 bench-lists: setup ## Measure lists over REST on a million trials with twenty clients
 	@$(BIN)/python -m tests.benchmarks.lists $(ARGS)

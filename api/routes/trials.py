@@ -47,7 +47,7 @@ COLUMNS = (
 )
 """The columns of the CSV export; sets are written with spaces between their members."""
 
-FIRST_CHUNK, CHUNK = 50, 200
+FIRST_CHUNK, CHUNK = 15, 200
 """Lines that are sent at a time: at first, then twice as many each time, and at most."""
 
 

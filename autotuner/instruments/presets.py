@@ -53,7 +53,7 @@ def preset(name: str) -> Preset:
     """Return a preset by name. Raises InvalidInput for one that is not known, `custom` included."""
     if name not in preset_names() or name == CUSTOM:
         raise InvalidInput("metrics.preset", name, f"one of: {', '.join(preset_names())}")
-    return _preset(name, yaml.safe_load((FOLDER / f"{name}.yaml").read_text("utf-8")))
+    return _preset(name, _file(name))
 
 
 def preset_of(plan: Instrumentation) -> Preset:
@@ -62,9 +62,14 @@ def preset_of(plan: Instrumentation) -> Preset:
         return preset(plan.preset)
     if plan.histogram is None:
         raise InvalidInput("metrics.custom", None, "a section with histogram, since metrics.preset is custom")
-    said = yaml.safe_load((FOLDER / f"{CUSTOM}.yaml").read_text("utf-8"))
     own = {*(label for label, _ in plan.gateway), *(each.label for each in plan.histogram.failed)}
-    return _preset(CUSTOM, said, HistogramReading(plan.histogram), own)
+    return _preset(CUSTOM, _file(CUSTOM), HistogramReading(plan.histogram), own)
+
+
+@cache
+def _file(name: str) -> Mapping[str, Any]:
+    said: Mapping[str, Any] = yaml.safe_load((FOLDER / f"{name}.yaml").read_text("utf-8"))
+    return said
 
 
 def _preset(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
@@ -72,12 +73,14 @@ def show_trial(app: App, request: Request, study_id: StudyId, number: TrialNumbe
     rate = None
     if proposal is not None and proposal.predicted:
         rate = app.catalogue.standing(evidence.summary.study).reference_rate_per_second
-    view = _view(evidence, rate)
     answer = trial_answer(evidence, app.settings.trace_url)
+    view = _view(evidence, answer.sources, rate)
     return renderer_of(request).page(request.scope, "trial.html.j2", view=view, trace_url=answer.trace_url)
 
 
-def _view(evidence: TrialEvidence, rate_per_second: float | None) -> TrialView:
+def _view(
+    evidence: TrialEvidence, sources: Sequence[SourceAnswer], rate_per_second: float | None
+) -> TrialView:
     """What the page shows. rate_per_second: the study's mean rate over all replicas, which predictions are held to."""
     # A study of this trial alone: the report's tables of a study then are tables of the trial.
     alone = Study(
@@ -90,7 +93,7 @@ def _view(evidence: TrialEvidence, rate_per_second: float | None) -> TrialView:
     )
     return TrialView(
         evidence=evidence,
-        sources=tuple(trial_answer(evidence).sources),
+        sources=tuple(sources),
         steps=tables.steps(evidence.trial),
         predicted=predicted(alone),
         ways=tuple(_way(step.slow, f"way-{number}") for number, step in enumerate(evidence.trial.steps)),

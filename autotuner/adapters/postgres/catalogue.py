@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -72,7 +73,7 @@ T = TypeVar("T")
 BATCH = 1_000
 """Trials read at once by whoever wants all: nobody's slow connection keeps a transaction open."""
 
-FIRST_BATCH = 50
+FIRST_BATCH = 15
 """The same, to begin with, twice as many each time: whoever wants all sees the first of them soon, and whoever wanted
 no more than those costs little."""
 
@@ -463,25 +464,42 @@ def _told(row: Row[Any]) -> StudyStanding:
 _configuration = lru_cache(MOST_CONFIGURATIONS)(Configuration)
 
 
+_KINDS, _STATES = {each.value: each for each in TrialKind}, {each.value: each for each in TrialState}
+_VERDICTS: dict[str | None, Verdict | None] = {None: None, **{each.value: each for each in Verdict}}
+_cells = attrgetter(
+    "study_id",
+    "target",
+    "number",
+    "kind",
+    "state",
+    "replicas",
+    "max_queue_delay_microseconds",
+    "preferred_batch_size",
+    "instance_count",
+    "max_batch_size",
+    "verdict",
+    "limited_by",
+    "reason",
+    "capacity_per_second",
+    "harm_requests",
+    "proposed_at",
+    "ended_at",
+)
+"""A row's cells in one call, and members of an enumeration from a table: both a third of the time for each alone."""
+
+
 def _trial(row: Row[Any]) -> TrialSummary:
+    study, target, number, kind, state, replicas, delay, preferred, instances, largest, verdict, *rest = (
+        _cells(row)
+    )
     return TrialSummary(
-        study=row.study_id,
-        target=row.target,
-        number=row.number,
-        kind=TrialKind(row.kind),
-        state=TrialState(row.state),
-        replicas=tuple(row.replicas),
-        configuration=_configuration(
-            row.max_queue_delay_microseconds,
-            tuple(row.preferred_batch_size),
-            row.instance_count,
-            row.max_batch_size,
-        ),
-        verdict=None if row.verdict is None else Verdict(row.verdict),
-        limited_by=row.limited_by,
-        reason=row.reason,
-        capacity_per_second=row.capacity_per_second,
-        harm_requests=row.harm_requests,
-        proposed_at=row.proposed_at,
-        ended_at=row.ended_at,
+        study,
+        target,
+        number,
+        _KINDS[kind],
+        _STATES[state],
+        tuple(replicas),
+        _configuration(delay, tuple(preferred), instances, largest),
+        _VERDICTS[verdict],
+        *rest,
     )
