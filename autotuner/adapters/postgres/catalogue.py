@@ -4,44 +4,49 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import (
-    JSON,
-    ColumnElement,
     Connection,
-    Double,
     Engine,
-    Integer,
     Row,
     Select,
-    Text,
-    bindparam,
-    case,
-    column,
-    func,
     select,
-    true,
-    tuple_,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
 
 from autotuner.adapters.postgres.engine import reading
-from autotuner.adapters.postgres.registry import IN_FORCE, WHOLE, budget_of, registration_of
-from autotuner.adapters.postgres.tables import (
-    audit,
-    journal,
-    ledger,
-    studies,
-    targets,
-    trials,
+from autotuner.adapters.postgres.registry import IN_FORCE, budget_of, registration_of
+from autotuner.adapters.postgres.statements import (
+    AUDIT,
+    BY_NAME,
+    LATEST_EVIDENCE,
+    LATEST_ID,
+    LATEST_LIVE,
+    LEDGER,
+    NEWEST_PROMOTION,
+    NEWEST_RECORD,
+    NEWEST_STUDIES,
+    NEWEST_STUDY,
+    ONE_EVIDENCE,
+    ONE_ID,
+    ONE_LIVE,
+    ONE_TOLD,
+    PROGRESS,
+    STUDIES,
+    TARGETS,
+    TELLING,
+    TRIAL_ORDERS,
+    TRIALS,
 )
-from autotuner.bookkeeping.rules import LATEST, plain
-from autotuner.bookkeeping.summaries import GLANCED_AT, restored_by, serving
+from autotuner.adapters.postgres.tables import (
+    studies,
+)
+from autotuner.bookkeeping.rules import LATEST
+from autotuner.bookkeeping.summaries import restored_by, serving
 from autotuner.catalogue import (
     AuditFilter,
     Glance,
@@ -49,7 +54,6 @@ from autotuner.catalogue import (
     Mark,
     Page,
     Progress,
-    Span,
     StudyFilter,
     StudyStanding,
     TrialEvidence,
@@ -63,7 +67,7 @@ from autotuner.domain.benefit import Benefit
 from autotuner.domain.configuration import Configuration
 from autotuner.domain.judgement import Verdict
 from autotuner.domain.registration import Registration
-from autotuner.domain.study import Outcome, StudyPlan, Trial, TrialKind, TrialState, Wish
+from autotuner.domain.study import StudyPlan, Trial, TrialKind, TrialState, Wish
 from autotuner.errors import NotFound
 from autotuner.ports import AuditRecord, StudySummary
 from autotuner.records import from_record
@@ -77,65 +81,13 @@ FIRST_BATCH = 15
 """The same, to begin with, twice as many each time: whoever wants all sees the first of them soon, and whoever wanted
 no more than those costs little."""
 
-LISTED = tuple(column for column in trials.c if column is not trials.c.record)
-"""What a list shows of a trial; its record is read for the one that is looked at."""
-
-CAPACITY_KEY = func.coalesce(trials.c.capacity_per_second, 0.0)
-"""A trial without a capacity sorts as having none; an index is on exactly this expression."""
-
-SORT_KEYS: dict[TrialSort, ColumnElement[Any]] = {
-    TrialSort.PROPOSED_AT: trials.c.proposed_at,
-    TrialSort.CAPACITY: CAPACITY_KEY,
-    TrialSort.HARM: trials.c.harm_requests,
-}
 OLDEST_FIRST = TrialOrder(TrialSort.PROPOSED_AT, descending=False)
-TRIED = (
-    select(func.coalesce(func.max(trials.c.number) + 1, 0))
-    .where(trials.c.study_id == studies.c.id)
-    .scalar_subquery()
-)
-"""How many trials a study has: they are numbered from 0 without gaps, and the last is found without reading all."""
-SUMMARY = (
-    studies.c.id,
-    studies.c.target,
-    studies.c.phase,
-    studies.c.outcome,
-    studies.c.reason,
-    studies.c.created_at,
-    studies.c.ended_at,
-    TRIED.label("trials"),
-)
-
 
 MOST_CONFIGURATIONS = 10_000
 """Configurations that are remembered: trials of a target try the same ones again and again."""
 
 MOST_TOLD = 256
 """Studies whose records are remembered, so that a page about one that looks for news does not read it all again."""
-
-LIVE = (*SUMMARY, studies.c.wish, studies.c.sequence)
-"""What changes of a study without its record, or is cheap to read."""
-
-_TOLD = (
-    func.json_to_record(studies.c.state)
-    .table_valued(
-        column("winner", Integer),
-        column("promoted", JSON),
-        column("dispersion", Double),
-        column("reference_rate_per_second", Double),
-        name="told",
-    )
-    .render_derived(with_types=True)
-)
-_HARM = select(func.coalesce(func.sum(trials.c.harm_requests), 0.0)).where(trials.c.study_id == studies.c.id)
-TOLD = select(
-    *LIVE,
-    studies.c.actor,
-    studies.c.initial["plan"].label("plan"),
-    _HARM.scalar_subquery().label("harm_requests"),
-    *_TOLD.c,
-).select_from(studies.join(_TOLD, true()))
-"""A study's whole record, as far as it is told without its trials: the database reads through all of it."""
 
 
 class PostgresCatalogue:
@@ -148,21 +100,21 @@ class PostgresCatalogue:
 
     def targets(self, window: Window, *, retired: bool | None = None) -> Page[Registration]:
         """Return targets by name; see `catalogue.Catalogue`."""
-        chosen = WHOLE.order_by(targets.c.name)
-        if retired is not None:
-            chosen = chosen.where(
-                targets.c.retired_at.is_not(None) if retired else targets.c.retired_at.is_(None)
-            )
+        asked = {"retired": retired or None, "not_retired": retired is False or None}
         with reading(self._engine) as connection:
-            rows, mark = _rows(connection, chosen, (targets.c.name,), window)
+            rows, mark = TARGETS.page(connection, asked, BY_NAME, window)
         return Page(tuple(registration_of(row, budget_of(row, IN_FORCE)) for row in rows), mark)
 
     def studies(self, wanted: StudyFilter, window: Window) -> Page[StudySummary]:
         """Return studies, newest first."""
-        query = select(*SUMMARY, studies.c.ordinal).where(*_study_conditions(wanted))
-        keys = (studies.c.created_at, studies.c.ordinal)
+        asked = {
+            "target": wanted.target,
+            "phase": wanted.phase,
+            "outcome": wanted.outcome,
+            **vars(wanted.created),
+        }
         with reading(self._engine) as connection:
-            rows, mark = _rows(connection, query, keys, window, descending=True)
+            rows, mark = STUDIES.page(connection, asked, NEWEST_STUDY, window)
         return Page(tuple(_summary(row) for row in rows), mark)
 
     def glances(self, targets: Sequence[str]) -> Mapping[str, Glance]:
@@ -185,7 +137,7 @@ class PostgresCatalogue:
     def study_id(self, name: str) -> str:
         """Return the id of a study; see `catalogue.Catalogue`."""
         with reading(self._engine) as connection:
-            found: str | None = connection.scalar(_one_study(select(studies.c.id), name))
+            found: str | None = connection.scalar(*_asked(ONE_ID, LATEST_ID, name))
         if found is None:
             raise NotFound("study", name)
         return found
@@ -198,7 +150,7 @@ class PostgresCatalogue:
                 raise NotFound("study", study_id)
             known = self._told.get((row.id, row.sequence))
             if known is None:
-                found = connection.execute(_one_study(TOLD, row.id)).one()
+                found = connection.execute(ONE_TOLD, {"id": row.id}).one()
                 known = _told(found)
                 self._remember((row.id, found.sequence), known)
         return replace(known, summary=_summary(row), wish=Wish(row.wish), sequence=row.sequence)
@@ -212,13 +164,9 @@ class PostgresCatalogue:
 
     def trials(self, wanted: TrialFilter, order: TrialOrder, window: Window) -> Page[TrialSummary]:
         """Return trials in the order asked for."""
-        key = SORT_KEYS[order.by]
-        query = select(*LISTED, key.label("sort_key")).where(*_trial_conditions(wanted))
-        keys = (key, trials.c.study_id, trials.c.number)
+        listing, sorted_by = TRIALS[order.by], TRIAL_ORDERS[order.by, order.descending]
         with reading(self._engine) as connection:
-            rows, mark = _rows(
-                connection, query, keys, window, descending=order.descending, key_of=_trial_mark
-            )
+            rows, mark = listing.page(connection, _of_trials(wanted), sorted_by, window, _trial_mark)
         return Page(tuple(_trial(row) for row in rows), mark)
 
     def every_trial(self, wanted: TrialFilter) -> Iterator[TrialSummary]:
@@ -231,11 +179,9 @@ class PostgresCatalogue:
 
     def evidence(self, study_id: str, number: int) -> TrialEvidence:
         """Return a trial with all its evidence. Raises NotFound."""
-        here = (trials.c.study_id == studies.c.id) & (trials.c.number == number)
-        known = select(studies.c.id, studies.c.initial["plan"].label("plan"), *trials.c)
-        query = _one_study(known.select_from(studies.outerjoin(trials, here)), study_id)
+        query, values = _asked(ONE_EVIDENCE, LATEST_EVIDENCE, study_id)
         with reading(self._engine) as connection:
-            row = connection.execute(query).one_or_none()
+            row = connection.execute(query, {**values, "number": number}).one_or_none()
             if row is None:
                 raise NotFound("study", study_id)
             record = row.record and json.loads(row.record)
@@ -247,40 +193,28 @@ class PostgresCatalogue:
 
     def ledger(self, target: str | None, window: Window) -> Page[LedgerLine]:
         """Return promotions and their worth, newest first."""
-        c, back = ledger.c, studies.alias("back")
-        undone = (back.c.reverses == c.study_id) & (back.c.outcome == Outcome.ROLLED_BACK.value)
-        query = (
-            select(ledger, back.c.id.label("rolled_back_by"), back.c.ended_at.label("rolled_back_at"))
-            .select_from(ledger.outerjoin(back, undone))
-            .where(*_equal((c.target, target)))
-        )
         with reading(self._engine) as connection:
-            rows, mark = _rows(connection, query, (c.promoted_at, c.study_id), window, descending=True)
+            rows, mark = LEDGER.page(connection, {"target": target}, NEWEST_PROMOTION, window)
         return Page(tuple(_ledger_line(row) for row in rows), mark)
 
     def progress(self, study_id: str, after: int, limit: int) -> Sequence[Progress]:
         """Return lines of a study's journal; see `catalogue.Catalogue`."""
-        c = journal.c
-        query = (
-            select(c.sequence, c.at, c.kind, c.reason, c.actor)
-            .where(c.study_id == study_id, c.sequence > after)
-            .order_by(c.sequence)
-            .limit(limit)
-        )
         with reading(self._engine) as connection:
-            if connection.scalar(select(studies.c.id).where(studies.c.id == study_id)) is None:
+            if connection.scalar(ONE_ID, {"id": study_id}) is None:
                 raise NotFound("study", study_id)
-            return tuple(Progress(**row._mapping) for row in connection.execute(query))
+            asked = {"id": study_id, "after": after, "most": limit}
+            return tuple(Progress(**row._mapping) for row in connection.execute(PROGRESS, asked))
 
     def audit(self, wanted: AuditFilter, window: Window) -> Page[AuditRecord]:
         """Return audit records, newest first."""
-        c = audit.c
-        query = select(c.number, c.at, c.actor, c.action, c.subject, c.reason, c.details).where(
-            *_equal((c.actor, wanted.actor), (c.action, wanted.action), (c.subject, wanted.subject)),
-            *_within(c.at, wanted.at),
-        )
+        asked = {
+            "actor": wanted.actor,
+            "action": wanted.action,
+            "subject": wanted.subject,
+            **vars(wanted.at),
+        }
         with reading(self._engine) as connection:
-            rows, mark = _rows(connection, query, (c.at, c.number), window, descending=True)
+            rows, mark = AUDIT.page(connection, asked, NEWEST_RECORD, window)
         return Page(tuple(AuditRecord(**row._mapping) for row in rows), mark)
 
 
@@ -299,121 +233,27 @@ def _record_in_study(connection: Connection, trial: Row[Any]) -> dict[str, Any] 
     return record
 
 
-_TELLS_PRODUCTION = (trials.c.kind == TrialKind.PRODUCTION.value) | (
-    (trials.c.kind == TrialKind.WATCH.value) & (trials.c.verdict == Verdict.ACCEPT.value)
-)
-
-
-def _newest_studies() -> Select[Any]:
-    """The newest studies of each target, newest first: a short walk of an index for each name."""
-    order = (studies.c.created_at.desc(), studies.c.ordinal.desc())
-    rolled_back = studies.c.outcome == Outcome.ROLLED_BACK.value
-    restoring = case((rolled_back, studies.c.initial["plan"]))
-    of_target = (
-        select(*SUMMARY, studies.c.ordinal, restoring.label("plan"))
-        .where(studies.c.target == targets.c.name)
-        .order_by(*order)
-        .limit(GLANCED_AT)
-        .lateral("newest")
-    )
-    chosen = (
-        select(of_target).select_from(targets.join(of_target, true())).where(_among(targets.c.name, "names"))
-    )
-    return chosen.order_by(of_target.c.created_at.desc(), of_target.c.ordinal.desc())
-
-
-def _among(known: ColumnElement[str], name: str) -> ColumnElement[bool]:
-    return known == func.any(bindparam(name, type_=ARRAY(Text)))
-
-
-NEWEST_STUDIES = _newest_studies()
-TELLING = select(*LISTED).where(_among(trials.c.study_id, "studies"), _TELLS_PRODUCTION)
-"""Statements that are the same but for their values are made once: to make one costs as much as to run it."""
-
-
-def _rows(
-    connection: Connection,
-    query: Select[Any],
-    keys: tuple[ColumnElement[Any], ...],
-    window: Window,
-    *,
-    descending: bool = False,
-    key_of: Callable[[Row[Any]], Mark] | None = None,
-) -> tuple[list[Row[Any]], Mark | None]:
-    """The rows of one page and the mark of the next: one row more is read than the page holds."""
-    if window.after is not None:
-        here, there = tuple_(*keys), tuple_(*window.after)
-        query = query.where(here < there if descending else here > there)
-    ordered = query.order_by(*(key.desc() if descending else key for key in keys)).limit(window.limit + 1)
-    found = connection.execute(ordered).all()
-    rows = list(found[: window.limit])
-    if len(found) <= window.limit:
-        return rows, None
-    last = rows[-1]
-    mark = key_of(last) if key_of else tuple(last._mapping[key] for key in keys)
-    return rows, mark
-
-
 def _asked(one: Select[Any], latest: Select[Any], study_id: str) -> tuple[Select[Any], dict[str, str]]:
     """The statement that finds a study, or the newest one, and its values."""
     return (latest, {}) if study_id == LATEST else (one, {"id": study_id})
 
 
-def _one_study(query: Select[Any], study_id: str) -> Select[Any]:
-    if study_id == LATEST:
-        return query.order_by(studies.c.created_at.desc(), studies.c.ordinal.desc()).limit(1)
-    return query.where(studies.c.id == study_id)
-
-
-ONE_LIVE = select(*LIVE).where(studies.c.id == bindparam("id"))
-LATEST_LIVE = _one_study(select(*LIVE), LATEST)
-
-
-def _equal(*pairs: tuple[ColumnElement[Any], Any]) -> list[ColumnElement[bool]]:
-    return [
-        known == (plain(value) if isinstance(value, str) else value)
-        for known, value in pairs
-        if value is not None
-    ]
-
-
-def _within(instant: ColumnElement[Any], span: Span) -> list[ColumnElement[bool]]:
-    found = []
-    if span.since is not None:
-        found.append(instant >= span.since)
-    if span.until is not None:
-        found.append(instant < span.until)
-    return found
-
-
-def _study_conditions(wanted: StudyFilter) -> list[ColumnElement[bool]]:
-    c = studies.c
-    pairs = (c.target, wanted.target), (c.phase, wanted.phase), (c.outcome, wanted.outcome)
-    return [*_equal(*pairs), *_within(c.created_at, wanted.created)]
-
-
-def _trial_conditions(wanted: TrialFilter) -> list[ColumnElement[bool]]:
-    c = trials.c
-    found = _equal(
-        (c.study_id, wanted.study),
-        (c.target, wanted.target),
-        (c.kind, wanted.kind),
-        (c.state, wanted.state),
-        (c.verdict, wanted.verdict),
-    )
-    ranges = (
-        (c.max_queue_delay_microseconds, wanted.delay_microseconds),
-        (c.instance_count, wanted.instances),
-        (c.max_batch_size, wanted.max_batch_size),
-    )
-    for known, between in ranges:
-        if between.least is not None:
-            found.append(known >= between.least)
-        if between.most is not None:
-            found.append(known <= between.most)
-    if wanted.preferred is not None:
-        found.append(c.preferred_batch_size == list(wanted.preferred))
-    return [*found, *_within(c.proposed_at, wanted.proposed)]
+def _of_trials(wanted: TrialFilter) -> dict[str, Any]:
+    return {
+        "study": wanted.study,
+        "target": wanted.target,
+        "kind": wanted.kind,
+        "state": wanted.state,
+        "verdict": wanted.verdict,
+        "preferred": None if wanted.preferred is None else list(wanted.preferred),
+        "delay_least": wanted.delay_microseconds.least,
+        "delay_most": wanted.delay_microseconds.most,
+        "instances_least": wanted.instances.least,
+        "instances_most": wanted.instances.most,
+        "max_batch_size_least": wanted.max_batch_size.least,
+        "max_batch_size_most": wanted.max_batch_size.most,
+        **vars(wanted.proposed),
+    }
 
 
 def _ledger_line(row: Row[Any]) -> LedgerLine:

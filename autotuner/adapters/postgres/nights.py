@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, delete, exc, func, select, update
+from sqlalchemy import Connection, Engine, Integer, Row, Select, bindparam, delete, exc, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from autotuner.adapters.postgres.audit_log import add_lines
@@ -172,16 +173,23 @@ class PostgresNights:
         self, target: str | None = None, limit: int = 50, after: tuple[datetime, str] | None = None
     ) -> Sequence[NightRecord]:
         """Return settled nights, newest first; see `ports.Nights`."""
-        c = nights.c
-        query = select(nights).order_by(c.due_at.desc(), c.target).limit(limit)
-        if target is not None:
-            query = query.where(c.target == target)
-        if after is not None:
-            due_at, name = after
-            # Said twice, so that an index on the instant is enough to begin at the right place.
-            query = query.where(c.due_at <= due_at, (c.due_at < due_at) | (c.target > name))
+        due_at, name = after or (None, None)
+        asked = {"target": target, "most": limit, "due_at": due_at, "name": name}
+        query = _nights(of_target=target is not None, goes_on=after is not None)
         with reading(self._engine) as connection:
-            return tuple(_record(row) for row in connection.execute(query).all())
+            return tuple(_record(row) for row in connection.execute(query, asked).all())
+
+
+@cache
+def _nights(*, of_target: bool, goes_on: bool) -> Select[Any]:
+    c, due_at = nights.c, bindparam("due_at", type_=nights.c.due_at.type)
+    query = select(nights).order_by(c.due_at.desc(), c.target).limit(bindparam("most", type_=Integer))
+    if of_target:
+        query = query.where(c.target == bindparam("target"))
+    if goes_on:
+        # Said twice, so that an index on the instant is enough to begin at the right place.
+        query = query.where(c.due_at <= due_at, (c.due_at < due_at) | (c.target > bindparam("name")))
+    return query
 
 
 def _tell_row(connection: Connection, target: str, name: str, wanted: int, now: datetime) -> None:

@@ -58,6 +58,9 @@ from autotuner.errors import Conflict, NotFound
 from autotuner.ports import AuditRecord, Grant, JournalEntry, RequestKey, StartedBefore, StudySummary
 from autotuner.records import from_record, study_text
 
+BUDGETS = (
+    select(slo_budgets).where(slo_budgets.c.target == bindparam("target")).order_by(slo_budgets.c.version)
+)
 UNFINISHED_INDEX = "uq_studies_unfinished_target"
 NEWEST_FIRST = (studies.c.created_at.desc(), studies.c.ordinal.desc())
 
@@ -89,9 +92,8 @@ class PostgresStore:
 
     def budgets(self, name: str) -> Sequence[SloBudget]:
         """Return every version of a target's budget, oldest first. Raises NotFound."""
-        query = select(slo_budgets).where(slo_budgets.c.target == name).order_by(slo_budgets.c.version)
         with reading(self._engine) as connection:
-            found = tuple(budget_of(row) for row in connection.execute(query).all())
+            found = tuple(budget_of(row) for row in connection.execute(BUDGETS, {"target": name}).all())
         if not found:
             raise NotFound("target", name)
         return found
