@@ -7,20 +7,19 @@ from collections.abc import Sequence
 from autotuner.adapters.kubernetes.client import Cluster
 from autotuner.adapters.kubernetes.whereabouts import owner_of_pods, stable_pods, workload_of
 from autotuner.domain.needs import Answer, Check
-from autotuner.domain.permissions import Need as Permission
-from autotuner.domain.permissions import needs_of
+from autotuner.domain.permissions import Need, needs_of
 from autotuner.domain.preflight import Facts, preflight
 from autotuner.domain.target import Target
 from autotuner.errors import Refused
 
 
-def lacking(cluster: Cluster, namespace: str, needs: Sequence[Permission]) -> dict[Permission, str]:
+def lacking(cluster: Cluster, namespace: str, needs: Sequence[Need]) -> dict[Need, str]:
     """Return the needs that are not permitted, each with the words of a refusal. Raises Unavailable."""
     found = {need: cluster.lacks(need.verb, need.kind, namespace) for need in needs}
     return {need: why for need, why in found.items() if why}
 
 
-def require(cluster: Cluster, namespace: str, needs: Sequence[Permission]) -> None:
+def require(cluster: Cluster, namespace: str, needs: Sequence[Need]) -> None:
     """Raise Refused naming every need that is not permitted and what it is for; raises Unavailable too."""
     lacks = [f"{why}, needed to {need.purpose}" for need, why in lacking(cluster, namespace, needs).items()]
     if lacks:
