@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -149,7 +150,7 @@ class _Search:
 
     def advice(self) -> Advice:
         forecasts = self._forecasts()
-        best = self._best_so_far()
+        best = self._best_so_far
         left = max(0.0, RISK_A_STUDY - sum(self._spent(trial) for trial in self.history))
         safe, chosen = self._chosen(forecasts, best, min(RISK_A_TRIAL, left))
         if chosen is None or not self._pays(chosen, best):
@@ -196,7 +197,7 @@ class _Search:
 
     def _finalists(self, forecasts: list[Forecast]) -> set[Setting]:
         """Settings worth a precise forecast."""
-        best = self._best_so_far()
+        best = self._best_so_far
         by_worth = sorted(forecasts, key=lambda f: self._rank(f, best), reverse=True)[:FINALISTS]
         by_gain = sorted(self._hoped(forecasts, best), key=lambda f: (-round(f.value, 6), f.setting))
         return {f.setting for f in (*by_worth, *by_gain[:HOPEFULS])}
@@ -267,6 +268,7 @@ class _Search:
 
     # ---- judging forecasts
 
+    @cached_property
     def _best_so_far(self) -> float:
         """The best value of a tried setting that held, by forecast, so that both sides err alike."""
         held = [t for t in self.history if _held(t, self.problem) or t.setting == self.problem.incumbent]

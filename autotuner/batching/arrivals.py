@@ -10,6 +10,7 @@ Nowak 1999, IEEE Trans. Inf. Theory 45). Poisson arrivals come out with a consta
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -41,6 +42,22 @@ class Intensity:
 
     bin_seconds: float
     relative: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """Recorded arrivals (seconds, ascending), and what is worked out of them once."""
+
+    arrivals: Floats
+
+    @cached_property
+    def overload(self) -> Floats:
+        """What a server of OVERLOADED times the mean rate would have queued, squared, in equal bins of time."""
+        bins = max(16, len(self.arrivals) // REQUESTS_A_BIN)
+        span = (float(self.arrivals[0]), float(self.arrivals[-1]))
+        per_bin, _ = np.histogram(self.arrivals, bins=bins, range=span)
+        excess = np.cumsum(per_bin / per_bin.mean() - OVERLOADED)
+        return np.asarray((excess - np.minimum.accumulate(np.minimum(excess, 0.0))) ** 2)
 
 
 def learn(arrivals: Floats) -> Intensity:
@@ -100,21 +117,22 @@ def draw(intensity: Intensity, rate_per_second: float, count: int, rng: np.rando
 
 
 def replay(
-    recording: Floats, intensity: Intensity, rate_per_second: float, count: int, rng: np.random.Generator
+    recorded: Recording, intensity: Intensity, rate_per_second: float, count: int, rng: np.random.Generator
 ) -> Floats:
     """Return about `count` arrivals (seconds from 0, ascending) at a rate, from the recording itself where it can be.
 
-    recording: instants in seconds, ascending; intensity: what was learnt of it. The stretch of the recording that is
-    most like the whole is taken as it came, thinned for a lower rate, and for a higher one filled up with independent
-    arrivals that follow the intensity. A difference below CHANCE is the recording's own chance and is not made up for:
-    what comes in a burst is then as it was. Fewer than LEAST_RECORDED arrivals are drawn from the intensity.
+    intensity: what was learnt of it. The stretch of the recording that is most like the whole is taken as it came,
+    thinned for a lower rate, and for a higher one filled up with independent arrivals that follow the intensity. A
+    difference below CHANCE is the recording's own chance and is not made up for: what comes in a burst is then as it
+    was. Fewer than LEAST_RECORDED arrivals are drawn from the intensity.
     """
+    recording = recorded.arrivals
     if len(recording) < LEAST_RECORDED:
         return draw(intensity, rate_per_second, count, rng)
     ratio = rate_per_second * float(recording[-1] - recording[0]) / (len(recording) - 1)
     if abs(np.log(ratio)) < CHANCE:
-        return _typical(recording, count)[1]
-    offset, part = _typical(recording, int(np.ceil(count / ratio)))
+        return _typical(recorded, count)[1]
+    offset, part = _typical(recorded, int(np.ceil(count / ratio)))
     if ratio < 1.0:
         return part[rng.random(len(part)) < ratio]
     bins = np.arange(len(intensity.relative) + 1) * intensity.bin_seconds
@@ -124,19 +142,17 @@ def replay(
     return np.sort(np.concatenate([part, np.interp(more, passed, bins) - offset]))
 
 
-def _typical(recording: Floats, count: int) -> tuple[float, Floats]:
+def _typical(recorded: Recording, count: int) -> tuple[float, Floats]:
     """The stretch of `count` arrivals whose rate and overload are most like those of the whole; all where it has fewer.
 
     Returns where it begins, in seconds from the recording's begin, and its arrivals from there.
-    Overload is what a server of OVERLOADED times the mean rate would have queued.
     """
+    recording = recorded.arrivals
     if count >= len(recording):
         return 0.0, recording - recording[0]
     span = float(recording[-1] - recording[0])
-    bins = max(16, len(recording) // REQUESTS_A_BIN)
-    per_bin, _ = np.histogram(recording, bins=bins, range=(float(recording[0]), float(recording[-1])))
-    excess = np.cumsum(per_bin / per_bin.mean() - OVERLOADED)
-    queued = (excess - np.minimum.accumulate(np.minimum(excess, 0.0))) ** 2
+    queued = recorded.overload
+    bins = len(queued)
     starts = np.linspace(0, len(recording) - count, PLACES).astype(np.int64)
     until = recording[starts + count - 1]
     edges = np.concatenate([[0.0], np.cumsum(queued)])

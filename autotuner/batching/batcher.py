@@ -17,26 +17,40 @@ Not modelled: the few microseconds that a thread takes to wake, queue policies, 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotuner.batching.compiled import compiled
+from autotuner.batching.compiled import inlined
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# Places in the state of the batcher, an array of whole numbers.
-ARRIVED = 0  # requests that have arrived
-HEAD = 1  # the first request that is in no payload yet
-SIZE = 2  # requests in the current payload
-STATUS = 3  # where the current payload is, one of the three below
-SATURATED = 4  # 1 when the current payload may not grow
-NEXT = 5  # requests that must be queued before an arrival wakes the thread
-FRONT = 6  # place of the first payload in the instances' queue
-COUNT = 7  # payloads in the instances' queue
-SERVED = 8  # requests that instances have taken
-PLACES = 9
+
+class Thread(NamedTuple):
+    """What the batcher's thread knows; a value and not an array, so that compiled loops keep it in registers."""
+
+    head: int
+    """The first request that is in no payload yet."""
+    size: int
+    """Requests in the current payload."""
+    status: int
+    """Where the current payload is: EMPTY, WAITING or STALE."""
+    saturated: int
+    """1 when the current payload may not grow."""
+    following: int
+    """Requests that must be queued before an arrival wakes the thread."""
+    front: int
+    """Place of the first payload in the instances' queue."""
+    payloads: int
+    """Payloads in the instances' queue."""
+    served: int
+    """Requests that instances have taken."""
+
+
+ASLEEP = Thread(0, 0, 0, 0, 0, 0, 0, 0)
+"""Before the first request."""
 
 EMPTY, WAITING, STALE = 0, 1, 2
 """The current payload has nothing in it; stands in the instances' queue; was taken by an instance."""
@@ -50,7 +64,7 @@ IDLE_SECONDS = 0.5
 TOLERANCE_SECONDS = 1e-9
 
 
-@compiled
+@inlined
 def examine(
     queued: int, size: int, age: float, delay: float, preferred: Ints
 ) -> tuple[int, bool, float, int]:
@@ -77,6 +91,8 @@ def examine(
     if exceeded or delay == 0.0:
         return pending, saturated, 0.0, -1
     following = size + pending + 1
+    if preferred[largest - 1] < following:
+        following = largest
     while preferred[following] != following:
         following += 1
     if size > 0 and preferred[size] != size:
@@ -84,69 +100,78 @@ def examine(
     return 0, saturated, delay - age, following - size
 
 
-@compiled
-def wakes(state: Ints, slots: int) -> bool:
-    """Say whether the arrival that was just counted wakes the thread."""
-    queued = state[ARRIVED] - state[HEAD]
-    begins = state[SATURATED] == 1 or state[STATUS] == STALE
-    return bool(state[COUNT] < slots and (begins or queued >= state[NEXT]))
+@inlined
+def quiet_until(arrived: int, thread: Thread, slots: int, count: int) -> int:
+    """Return the next arrival of `count` that wakes the thread, if nothing else happens before; the others do not.
+
+    arrived: requests that have arrived. slots: payloads that the instances' queue may hold.
+    """
+    if thread.payloads >= slots:
+        return count
+    if thread.saturated == 1 or thread.status == STALE:
+        return arrived
+    return min(count, max(arrived, thread.head + thread.following - 1))
 
 
-@compiled
-def look(now: float, state: Ints, queue: Ints, arrivals: Floats, delay: float, preferred: Ints) -> float:
+@inlined
+def look(  # noqa: PLR0913, PLR0917 - called by two compiled loops, with all that they hold
+    now: float, arrived: int, thread: Thread, queue: Ints, arrivals: Floats, delay: float, preferred: Ints
+) -> tuple[float, Thread]:
     """Let the thread look once; return when it looks again by itself, or -1 when it goes on at once.
 
     queue: sizes of the payloads in the instances' queue, a ring of as many places as it may hold.
     """
-    if state[SATURATED] == 1 or state[STATUS] == STALE:
-        state[SIZE] = 0
-        state[STATUS] = EMPTY
-        state[SATURATED] = 0
-        state[NEXT] = 0
-    queued = state[ARRIVED] - state[HEAD]
+    head, size, status, closed, following, front, payloads, served = thread
+    if closed == 1 or status == STALE:
+        size, status, closed, following = 0, EMPTY, 0, 0
+    queued = arrived - head
     if queued == 0:
-        return now + IDLE_SECONDS
-    if state[COUNT] >= queue.size:
-        return math.inf
-    age = now - arrivals[state[HEAD]]
-    taken, saturated, wait, following = examine(queued, state[SIZE], age, delay, preferred)
-    if following >= 0:
-        state[NEXT] = following
-    if saturated:
-        state[SATURATED] = 1
-    if taken == 0:
-        return -1.0 if saturated else now + wait
-    state[HEAD] += taken
-    state[SIZE] += taken
-    if state[STATUS] == EMPTY:
-        state[STATUS] = WAITING
-        state[COUNT] += 1
-    queue[(state[FRONT] + state[COUNT] - 1) % queue.size] = state[SIZE]
-    return -1.0
+        again = now + IDLE_SECONDS
+    elif payloads >= queue.size:
+        again = math.inf
+    else:
+        age = now - arrivals[head]
+        taken, saturated, wait, larger = examine(queued, size, age, delay, preferred)
+        if larger >= 0:
+            following = larger
+        if saturated:
+            closed = 1
+        again = -1.0 if saturated or taken > 0 else now + wait
+        if taken > 0:
+            head += taken
+            size += taken
+            if status == EMPTY:
+                status = WAITING
+                payloads += 1
+            last = front + payloads - 1
+            queue[last if last < queue.size else last - queue.size] = size
+    return again, Thread(head, size, status, closed, following, front, payloads, served)
 
 
-@compiled
-def take(now: float, state: Ints, queue: Ints, arrivals: Floats, delay: float, preferred: Ints) -> int:
+@inlined
+def take(
+    now: float, thread: Thread, queue: Ints, arrivals: Floats, delay: float, preferred: Ints
+) -> tuple[int, Thread]:
     """Let an instance take the payload at the front, and merge following ones into it; return the batch's size.
 
     A payload that is too large to be merged is closed all the same.
     """
+    head, current, status, closed, following, front, payloads, served = thread
     most = preferred.size - 1
     size = 0
-    while state[COUNT] > 0:
-        front = queue[state[FRONT]]
-        last = state[COUNT] == 1 and state[STATUS] == WAITING
+    while payloads > 0:
+        waiting = queue[front]
+        last = payloads == 1 and status == WAITING
         if size > 0:
-            if delay <= 0.0 or now - arrivals[state[SERVED] + size] <= delay:
+            if delay <= 0.0 or now - arrivals[served + size] <= delay:
                 break
             if last:
-                state[STATUS] = STALE
-            if size + front > most:
+                status = STALE
+            if size + waiting > most:
                 break
         elif last:
-            state[STATUS] = STALE
-        size += front
-        state[FRONT] = (state[FRONT] + 1) % queue.size
-        state[COUNT] -= 1
-    state[SERVED] += size
-    return size
+            status = STALE
+        size += waiting
+        front = front + 1 if front + 1 < queue.size else 0
+        payloads -= 1
+    return size, Thread(head, current, status, closed, following, front, payloads, served + size)

@@ -19,3 +19,8 @@ def compiled(function: Function) -> Function:
         return cast("Function", numba.njit(cache=True, nogil=True)(function))
     except RuntimeError:
         return cast("Function", numba.njit(nogil=True)(function))
+
+
+def inlined(function: Function) -> Function:
+    """Return `function` such that compiled callers take it into their own loop: a call costs nothing then."""
+    return cast("Function", numba.njit(inline="always", nogil=True)(function))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -79,6 +80,27 @@ _QUANTILE_ERROR = 0.05
 """Relative errors of a right explanation, from the chance of one window."""
 
 
+class Chance:
+    """What is drawn for factors, so that several noises may be compared on the same; each part is made once."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._normal = rng.standard_normal(FACTORS)
+        self.uniform = rng.random(FACTORS)
+        self._varied = rng.standard_normal(FACTORS)
+        self._spread: dict[float, Floats] = {}
+
+    def spread(self, spread: float) -> Floats:
+        """Factors with this standard deviation of their logarithm; not to be changed."""
+        if spread not in self._spread:
+            self._spread[spread] = np.exp(spread * self._normal - 0.5 * spread**2)
+        return self._spread[spread]
+
+    @cached_property
+    def varied(self) -> Floats:
+        """What the factor of a batch in the tail is multiplied by."""
+        return np.asarray(np.exp(TAIL_SPREAD * self._varied - 0.5 * TAIL_SPREAD**2))
+
+
 @dataclass(frozen=True)
 class Noise:
     """How a batch's time varies: spread of its logarithm, and a share of batches slower by a factor; mean factor 1."""
@@ -89,10 +111,15 @@ class Noise:
 
     def factors(self, rng: np.random.Generator) -> Floats:
         """Draw factors of mean 1, shape (FACTORS,)."""
-        drawn = np.exp(self.spread * rng.standard_normal(FACTORS) - 0.5 * self.spread**2)
-        tail = rng.random(FACTORS) < self.tail_share
-        varied = np.exp(TAIL_SPREAD * rng.standard_normal(FACTORS) - 0.5 * TAIL_SPREAD**2)
-        drawn[tail] *= np.maximum(1.0, self.tail_factor * varied[tail])
+        return self.of(Chance(rng))
+
+    def of(self, chance: Chance) -> Floats:
+        """The factors that chance gives this noise, of mean 1, shape (FACTORS,)."""
+        if self.tail_share == 0.0:
+            return chance.spread(self.spread)
+        drawn = chance.spread(self.spread).copy()
+        tail = chance.uniform < self.tail_share
+        drawn[tail] *= np.maximum(1.0, self.tail_factor * chance.varied[tail])
         return np.asarray(drawn / (1.0 + self.tail_share * (self.tail_factor - 1.0)))
 
 
@@ -167,9 +194,10 @@ def _members(devices: Sequence[_Found], variations: Sequence[_Variation]) -> tup
 
 def _variations(levels: Sequence[Level], device: Device, seed: int) -> list[_Variation]:
     """The three best explanations of how latencies scatter under one device, each with another tail."""
+    chance = Chance(np.random.default_rng((seed, 3)))
 
     def scored(noise: Noise, among: Sequence[Level]) -> tuple[float, Noise, float]:
-        factors = noise.factors(np.random.default_rng((seed, 3)))
+        factors = noise.of(chance)
         runs = [simulate(level.arrivals, level.setting, device, factors) for level in among]
         overhead = _overhead(among, runs)
         misfit = sum(_quantile_misfit(level, run, overhead) for level, run in zip(among, runs, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -31,17 +32,27 @@ class Level:
         """When the level's requests arrived, in seconds; the first MOST_REPLAYED of them."""
         return self.measured.arrivals[:MOST_REPLAYED]
 
-    @property
+    @cached_property
+    def counts(self) -> Floats:
+        """Size, executions and compute seconds of each batch size that ran and took any time, shape (3, n)."""
+        rows = [
+            (batch.size, batch.executions, batch.compute_seconds)
+            for batch in self.measured.batches
+            if batch.executions > 0 and batch.compute_seconds > 0.0
+        ]
+        return np.array(rows, dtype=np.float64).reshape(-1, 3).T
+
+    @cached_property
     def executions(self) -> int:
         """Batches that ran."""
         return sum(batch.executions for batch in self.measured.batches)
 
-    @property
+    @cached_property
     def mean_compute_seconds(self) -> float:
         """Compute time of a batch, as Triton reports it."""
         return sum(batch.compute_seconds for batch in self.measured.batches) / self.executions
 
-    @property
+    @cached_property
     def mean_batch(self) -> float:
         """Inferences of a batch."""
         return sum(batch.size * batch.executions for batch in self.measured.batches) / self.executions
@@ -83,17 +94,19 @@ def points(levels: Sequence[Level], slowings: Sequence[Floats | None], trust: fl
     trust: what an execution counts for where it had to be divided.
     """
     largest = max(level.setting.max_batch_size for level in levels)
-    seconds, weight, executions = np.zeros(largest + 1), np.zeros(largest + 1), np.zeros(largest + 1)
+    seen: list[Floats] = []
     for level, slowing in zip(levels, slowings, strict=True):
-        for batch in level.measured.batches:
-            if batch.executions > 0 and batch.compute_seconds > 0.0 and batch.size <= largest:
-                counts = 1.0 if slowing is None else trust
-                factor = 1.0 if slowing is None else slowing[batch.size]
-                seconds[batch.size] += counts * batch.compute_seconds / factor
-                weight[batch.size] += counts * batch.executions
-                executions[batch.size] += counts * batch.executions
+        size, executions, seconds = level.counts[:, level.counts[0] <= largest]
+        if slowing is not None:
+            executions, seconds = trust * executions, trust * seconds / slowing[size.astype(np.int64)]
+        seen.append(np.array([size, executions, seconds]))
+    size, executions, seconds = np.concatenate(seen, axis=1)
+    weight, total = (
+        np.asarray(np.bincount(size.astype(np.int64), summed), dtype=np.float64)
+        for summed in (executions, seconds)
+    )
     sizes = np.flatnonzero(weight)
-    return Points(sizes.astype(np.float64), seconds[sizes] / weight[sizes], executions[sizes])
+    return Points(sizes.astype(np.float64), total[sizes] / weight[sizes], weight[sizes])
 
 
 def slowing(run: Run, curve_seconds: Floats) -> Floats:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr
 
-from autotuner.batching.arrivals import Intensity, learn, replay
+from autotuner.batching.arrivals import Intensity, Recording, learn, replay
 from autotuner.batching.correction import Correction, fit
 from autotuner.batching.ensemble import Member, explain
 from autotuner.batching.evidence import Level, most_telling, telling, usable
@@ -122,6 +122,7 @@ class Forecaster:
 
     _arrivals: dict[tuple[float, int], Floats] = field(default_factory=dict)
     _cliffs: dict[Setting, float] = field(default_factory=dict)
+    _forecasts: dict[tuple[Setting, Depth], Forecast] = field(default_factory=dict)
     _looked: dict[tuple[Setting, float, Depth], Outlook] = field(default_factory=dict)
 
     @cached_property
@@ -133,6 +134,11 @@ class Forecaster:
     def intensity(self) -> Intensity:
         """The recorded traffic's rate over time."""
         return self.course or learn(self.problem.arrivals)
+
+    @cached_property
+    def _recording(self) -> Recording:
+        """The recorded arrivals; none where the rate over time is known better."""
+        return Recording(self.problem.arrivals if self.course is None else np.zeros(0))
 
     @cached_property
     def factors(self) -> list[Floats]:
@@ -147,8 +153,7 @@ class Forecaster:
         key = (rate, count)
         if key not in self._arrivals:
             rng = np.random.default_rng((self.problem.seed, 11, count))
-            recording = self.problem.arrivals if self.course is None else np.zeros(0)
-            self._arrivals[key] = replay(recording, self.intensity, rate, count, rng)
+            self._arrivals[key] = replay(self._recording, self.intensity, rate, count, rng)
         return self._arrivals[key]
 
     # ---- correction
@@ -201,10 +206,10 @@ class Forecaster:
 
         An infinite p99 stands for one above HOPELESS ceilings.
         """
-        both = self._two()
+        both = self._two
         rate = self.problem.rates[0]
         arrivals = self.arrivals(rate, ROUGH.count(rate))
-        shift = self._rough_shift(*both)
+        shift = self._rough_shift
         limit = HOPELESS * self.problem.ceiling_seconds * float(np.exp(-shift))
         found = []
         for setting in settings:
@@ -222,16 +227,20 @@ class Forecaster:
                 found.append((p99, float(np.log(self._rough_capacity(setting, *used[0])))))
         return found
 
-    def _rough_shift(self, members: tuple[Member, ...], factors: list[Floats]) -> float:
+    @cached_property
+    def _rough_shift(self) -> float:
         """How much lower the little traffic makes log p99 than much of it does, on the first and the last trial."""
         rate = self.problem.rates[0]
         shifts = []
         for setting in {trial.setting: None for trial in (self.history[0], self.history[-1])}:
-            little = look(members[:1], setting, self.arrivals(rate, ROUGH.count(rate)), factors[:1])
-            much = look(members[:1], setting, self.arrivals(rate, BRIEF.count(rate)), factors[:1])
+            little, much = (
+                look(self.members[:1], setting, self.arrivals(rate, depth.count(rate)), self.factors[:1])
+                for depth in (ROUGH, BRIEF)
+            )
             shifts.append(much.log_p99 - little.log_p99)
         return float(np.clip(np.mean(shifts), -MOST_SHIFT, MOST_SHIFT))
 
+    @cached_property
     def _two(self) -> tuple[tuple[Member, ...], list[Floats]]:
         """The heaviest member and the heaviest one of another law."""
         first = self.members[0]
@@ -255,7 +264,13 @@ class Forecaster:
         return float(rates[low] * (rates[high] / rates[low]) ** inside)
 
     def forecast(self, setting: Setting, depth: Depth = PRECISE) -> Forecast:
-        """Return the corrected forecast of a setting. There must be members."""
+        """Return the corrected forecast of a setting, made once. There must be members."""
+        key = (setting, depth)
+        if key not in self._forecasts:
+            self._forecasts[key] = self._forecast(setting, depth)
+        return self._forecasts[key]
+
+    def _forecast(self, setting: Setting, depth: Depth) -> Forecast:
         today = self._outlook(setting, self.problem.rates[0], depth)
         mean, spread = self._corrected(setting, today)
         if self.problem.aim is Aim.EFFICIENCY:

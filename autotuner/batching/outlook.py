@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -34,9 +35,9 @@ class Outlook:
 
     def mean(self, values: Floats) -> float:
         """The members' weighted mean."""
-        return float(np.sum(self.weights * values))
+        return float((self.weights * values).sum())
 
-    @property
+    @cached_property
     def log_p99(self) -> float:
         """Weighted mean of the logarithm of p99 in seconds."""
         return self.mean(np.log(self.p99_seconds))
@@ -87,7 +88,7 @@ def slower(member: Member) -> Member:
 
 def _row(run: Run, member: Member) -> tuple[float, ...]:
     count = len(run.latency_seconds)
-    _, p99, p995 = run.tail
+    p99, p995 = run.far_tail
     spent = run.compute_seconds.sum()
     return (
         p99 + member.overhead_seconds,
@@ -101,6 +102,7 @@ def _row(run: Run, member: Member) -> tuple[float, ...]:
     )
 
 
+@cache
 def _octaves_beyond(count: int, known: int) -> Floats:
     """Octaves of each batch size above the largest one seen, 0 below it; shape (count,)."""
     return np.log2(np.maximum(np.arange(count), known) / known)

@@ -15,19 +15,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from autotuner.batching.batcher import (
-    ARRIVED,
-    COUNT,
-    HEAD,
-    PLACES,
-    PREFETCHED,
-    SERVED,
-    Floats,
-    Ints,
-    look,
-    take,
-    wakes,
-)
+from autotuner.batching.batcher import ASLEEP, PREFETCHED, Floats, Ints, look, quiet_until, take
 from autotuner.batching.compiled import compiled
 from autotuner.batching.trials import Setting
 
@@ -171,15 +159,15 @@ def simulate(  # noqa: PLR0913, PLR0917, C901, PLR0912, PLR0915 - one compiled l
     work: one place for each instance. Under processor sharing it holds the work that is left, else the instant of
     the end. Long, because it is one loop over one state that the compiler keeps in registers.
     """
-    state = np.zeros(PLACES, dtype=np.int64)
+    arrived, thread = 0, ASLEEP
     queue = np.zeros(PREFETCHED * work.size, dtype=np.int64)
     batch = np.full(work.size, -1, dtype=np.int64)
     firsts = np.zeros(work.size, dtype=np.int64)
     busy, batches, slow, phase = 0, 0, 0, 0
     now, wake, finish, soonest = 0.0, math.inf, math.inf, -1
     while True:
-        arriving = arrivals[state[ARRIVED]] if state[ARRIVED] < arrivals.size else math.inf
-        if arriving == math.inf and busy == 0 and state[COUNT] == 0 and state[HEAD] == arrivals.size:
+        arriving = arrivals[arrived] if arrived < arrivals.size else math.inf
+        if arriving == math.inf and busy == 0 and thread.payloads == 0 and thread.head == arrivals.size:
             return True, batches
         turning = slow_from[phase + 1] if phase + 1 < slow_from.size else math.inf
         then = min(arriving, finish, wake, turning)
@@ -208,8 +196,9 @@ def simulate(  # noqa: PLR0913, PLR0917, C901, PLR0912, PLR0915 - one compiled l
                             known = min(known, batch[i])
                     return False, known
         elif arriving <= now:
-            state[ARRIVED] += 1
-            if not wakes(state, queue.size):
+            quiet = arrived < quiet_until(arrived, thread, queue.size, arrivals.size)
+            arrived += 1
+            if quiet:
                 continue
         elif turning <= now:
             phase += 1
@@ -217,9 +206,9 @@ def simulate(  # noqa: PLR0913, PLR0917, C901, PLR0912, PLR0915 - one compiled l
         # Instances take what is ready, then the batcher's thread looks, until it has nothing more to do.
         looking = True
         while looking:
-            while busy < work.size and state[COUNT] > 0:
-                first = state[SERVED]
-                size = take(now, state, queue, arrivals, delay, preferred)
+            while busy < work.size and thread.payloads > 0:
+                first = thread.served
+                size, thread = take(now, thread, queue, arrivals, delay, preferred)
                 free = 0
                 while batch[free] >= 0:
                     free += 1
@@ -232,7 +221,7 @@ def simulate(  # noqa: PLR0913, PLR0917, C901, PLR0912, PLR0915 - one compiled l
                 began[batches], sizes[batches] = now, size
                 batches += 1
                 changed = True
-            at = look(now, state, queue, arrivals, delay, preferred)
+            at, thread = look(now, arrived, thread, queue, arrivals, delay, preferred)
             looking = at < 0.0
             if not looking:
                 wake = at

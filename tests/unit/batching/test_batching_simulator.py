@@ -42,6 +42,19 @@ def poisson(rate: float, seconds: float = 30.0, seed: int = 1) -> Floats:
     return np.cumsum(rng.exponential(1.0 / rate, int(rate * seconds)))
 
 
+@pytest.mark.parametrize("count", [1, 7, 400, 20_000])
+@pytest.mark.parametrize("clustered", [False, True])
+def test_the_tail_is_that_of_all_latencies_in_order(count: int, clustered: bool) -> None:
+    drawn = np.random.default_rng(count).exponential(0.01, count)
+    run = Run(np.sort(drawn) if clustered else drawn, np.ones(2, dtype=np.int64), np.ones(2), 1.0, 0.0, 1.0)
+
+    ordered = np.sort(drawn)
+    ranks = [min(count - 1, int(np.ceil(share * count))) for share in (0.95, 0.99, 0.995)]
+
+    assert run.tail == tuple(ordered[ranks])
+    assert run.far_tail == run.tail[1:]
+
+
 def sizes(run: Run) -> dict[int, int]:
     return {int(size): int(run.executions[size]) for size in np.flatnonzero(run.executions)}
 
