@@ -72,7 +72,7 @@ def sentence(text: str) -> str:
     made = text.strip()
     if not made:
         return ""
-    if made.split()[0].rstrip(",").isalpha():
+    if made.split()[0].rstrip(",.;:!?").isalpha():
         made = made[0].upper() + made[1:]
     return made + ("" if made[-1] in ".!?…" else ".")
 

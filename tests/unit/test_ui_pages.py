@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from api.ui.pages import targets as target_pages
+from api.ui.rendering import sentence
 from api.ui.studyview import MOST_DRAWN
 from autotuner.adapters.memory_store import MemoryLeases, MemoryStore
 from autotuner.domain.access import Scope
@@ -615,3 +616,17 @@ def test_the_page_of_a_trial_shows_where_slow_requests_spent_their_time(rest: Re
     assert "1 of 2 without Triton" in told
     assert "Not known: Tempo: no answer within 2 s." in untold
     assert "Mean time of a slow request by part" not in untold
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ended. The incumbent stays", "Ended. The incumbent stays."),
+        ("kept: nothing was better", "Kept: nothing was better."),
+        ("config.pbtxt changed", "config.pbtxt changed."),
+        ("p99 rose!", "p99 rose!"),
+        ("  ", ""),
+    ],
+)
+def test_a_text_begins_and_ends_like_a_sentence_unless_it_begins_with_a_name(text: str, shown: str) -> None:
+    assert sentence(text) == shown
