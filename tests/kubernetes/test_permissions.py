@@ -115,8 +115,9 @@ def things(cluster: Cluster, target: Target) -> dict[str, Callable[[], object]]:
     served, winner = {"name": "quick"}, {"name": "quick", "max_batch_size": 4}
     return {
         "preflight": lambda: survey(cluster, target),
-        "put up the canary": canary.put_up,
+        # Before the canary: events are read only while its pod is not ready, and one that is up is ready soon.
         "look for pods": lambda: Whereabouts(cluster, target, clock).now(),
+        "put up the canary": canary.put_up,
         "look for a rollout": canary.objection,
         "set weights": lambda: divide(cluster, target, route),
         "keep the configuration": lambda: production.keep(served),
