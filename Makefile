@@ -7,10 +7,10 @@ BIN := .venv/bin
 # Extra arguments: make demo ARGS="--keep", make test ARGS="-k rollout"
 ARGS ?=
 
-.PHONY: help setup demo serve test test-fast test-kubernetes kustomize check lint types imports format docs bench bench-lists bench-proposer sweep lock clean
+.PHONY: help setup demo serve test test-fast test-kubernetes test-kubernetes-versions kustomize check lint types imports format docs bench bench-lists bench-proposer sweep lock clean
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-24s %s\n", $$1, $$2}' Makefile
 	@echo '  Arguments go in ARGS, for instance: make demo ARGS="--keep"'
 
 setup: ## Make .venv with the command autotuner in it
@@ -30,6 +30,9 @@ test-fast: setup ## Run the unit and contract tests that start no process
 
 test-kubernetes: setup ## Run the tests on a real Kubernetes control plane, built from source the first time
 	@$(BIN)/pytest -m kubernetes $(ARGS)
+
+test-kubernetes-versions: setup ## Run them on the oldest and on the newest supported version of Kubernetes
+	@bash scripts/test_kubernetes_versions.sh $(ARGS)
 
 check: lint types imports ## Run every check that is not a test
 

@@ -81,6 +81,7 @@ CLAIMS: Mapping[str, Run | Elsewhere | InTheDemo] = {
     "make check": CI,
     "make test-fast": Elsewhere("a part of make test"),
     "make test-kubernetes": Elsewhere("a part of make test"),
+    "make test-kubernetes-versions": Elsewhere("the same tests, twice; it takes half an hour"),
     "helm install autotuner deploy/helm/autotuner --set database.secret=autotuner-db-app --set database.key=uri": (
         Elsewhere("tests/kubernetes/test_chart.py renders it and gives it to an API server")
     ),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubernetes.plane import ControlPlane, NoGo, program
+from tests.kubernetes.plane import ControlPlane, NoGo, program, version
 from tests.kubernetes.schemas import install_schemas
 
 
@@ -24,5 +24,6 @@ def control_plane() -> Iterator[ControlPlane]:
         pytest.skip(str(reason))
     folder = tempfile.TemporaryDirectory(prefix="autotuner-kubernetes-")
     with folder as name, ControlPlane(Path(name), built) as running:
+        assert running.api.get("/version")["gitVersion"] == version()
         install_schemas(running.api)
         yield running

@@ -16,7 +16,7 @@ from autotuner.domain.workload import RouteKind
 from scripts.kustomize_base import base
 from tests.documents import ROOT
 from tests.kubernetes.chart import CHART, helm, rendered
-from tests.kubernetes.plane import ControlPlane
+from tests.kubernetes.plane import NEWEST, OLDEST, ControlPlane
 
 VALUE_SETS = {
     "defaults": (),
@@ -35,7 +35,8 @@ VALUE_SETS = {
     ),
 }
 EVERY_SET = pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS.keys())
-VERSIONS = ("1.34", "1.35", "1.36", "1.37")
+FIRST, LAST = (int(version.split(".")[1]) for version in (OLDEST, NEWEST))
+VERSIONS = tuple(f"1.{minor}" for minor in range(FIRST, LAST + 1))
 
 
 @EVERY_SET
@@ -54,6 +55,15 @@ def test_every_manifest_fits_the_schema_of_every_supported_version(
     for manifest in rendered(*values, version=f"{version}.0"):
         if manifest["kind"] != "ServiceMonitor":
             kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_the_chart_and_the_page_name_the_versions_that_are_tested() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    page = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+    assert chart["kubeVersion"] == f">={VERSIONS[0]}.0-0"
+    assert f"Kubernetes {VERSIONS[0]} to {VERSIONS[-1]}" in page
+    assert f"| {OLDEST} |" in page
+    assert f"| {NEWEST} |" in page
 
 
 @pytest.mark.parametrize(
