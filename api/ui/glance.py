@@ -37,9 +37,10 @@ class TargetView:
 
 def views(app: Application, found: Sequence[Registration], standing: Standing) -> list[TargetView]:
     """Return targets at a glance, in the order given. standing: what keeps production as it is."""
-    glances = app.catalogue.glances([each.target.name for each in found])
+    names = [each.target.name for each in found]
+    glances = app.catalogue.glances(names)
     now = app.clock.now()
-    schedules = {each.target: each for each in app.nights.schedules()}
+    schedules = {each.target: each for each in app.nights.schedules(names)}
     return [
         _view(
             each, glances.get(each.target.name, NOTHING_YET), schedules.get(each.target.name), standing, now

@@ -143,8 +143,8 @@ class Nights(Protocol):
     def remove_schedule(self, target: str, said: Said, mark: str | None = None) -> None:
         """Remove a target's schedule; nights that were settled stay on record. Raises NotFound, Outdated."""
 
-    def schedules(self) -> Sequence[Schedule]:
-        """Return every schedule, by target."""
+    def schedules(self, targets: Sequence[str] | None = None) -> Sequence[Schedule]:
+        """Return the schedules of these targets, or every one, by target."""
 
     def stop_line(self, said: Said) -> Line:
         """Stop the line; nothing changes when it is stopped already. Raises InvalidInput without a reason."""

@@ -57,6 +57,8 @@ def test_a_schedule_comes_back_as_it_was_set_with_who_and_when(backend: Backend)
 
     assert kept == a_schedule(set_by="anna", set_at=START)
     assert backend.nights.schedules() == (kept,)
+    assert backend.nights.schedules(["other", "vision"]) == (kept,)
+    assert backend.nights.schedules(["other"]) == ()
     assert (audited(backend)[-1].action, audited(backend)[-1].subject) == ("schedule_set", "vision")
 
 

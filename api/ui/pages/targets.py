@@ -29,10 +29,10 @@ from autotuner.ports import RequestKey
 
 router = APIRouter(prefix="/ui/targets", include_in_schema=False, route_class=ReadRoute)
 
-ON_A_PAGE = 20
+ON_A_PAGE = 12
 """Targets on a page: each is looked up in the studies, trials and schedules."""
 
-STUDIES_SHOWN = 12
+STUDIES_SHOWN = 8
 """Studies on the time line of a target."""
 
 NIGHTS_SHOWN = 5

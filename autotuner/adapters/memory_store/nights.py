@@ -55,10 +55,11 @@ class MemoryNights:
             del self._memory.schedules[target]
             self._memory.note(schedule_removed_lines(target, said))
 
-    def schedules(self) -> Sequence[Schedule]:
-        """Return every schedule, by target."""
+    def schedules(self, targets: Sequence[str] | None = None) -> Sequence[Schedule]:
+        """Return the schedules of these targets, or every one, by target."""
         with self._memory.lock:
-            return tuple(schedule for _, schedule in sorted(self._memory.schedules.items()))
+            kept = sorted(self._memory.schedules.items())
+        return tuple(schedule for name, schedule in kept if targets is None or name in targets)
 
     def stop_line(self, said: Said) -> Line:
         """Stop the line. Raises InvalidInput without a reason."""

@@ -7,8 +7,21 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Integer, Row, Select, bindparam, delete, exc, func, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Integer,
+    Row,
+    Select,
+    Text,
+    bindparam,
+    delete,
+    exc,
+    func,
+    select,
+    update,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from autotuner.adapters.postgres.audit_log import add_lines
 from autotuner.adapters.postgres.engine import reading, transaction
@@ -38,6 +51,7 @@ from autotuner.errors import NotFound
 from autotuner.ports import NightRecord, NightState
 
 SCHEDULES = select(schedules).order_by(schedules.c.target)
+SCHEDULES_OF = SCHEDULES.where(schedules.c.target == func.any(bindparam("targets", type_=ARRAY(Text))))
 
 
 class _SettledMeanwhile(Exception):
@@ -73,10 +87,12 @@ class PostgresNights:
             connection.execute(delete(schedules).where(schedules.c.target == target))
             add_lines(connection, schedule_removed_lines(target, said))
 
-    def schedules(self) -> Sequence[Schedule]:
-        """Return every schedule, by target."""
+    def schedules(self, targets: Sequence[str] | None = None) -> Sequence[Schedule]:
+        """Return the schedules of these targets, or every one, by target."""
+        query = SCHEDULES if targets is None else SCHEDULES_OF
+        asked = {} if targets is None else {"targets": list(targets)}
         with reading(self._engine) as connection:
-            return tuple(_schedule_of(row) for row in connection.execute(SCHEDULES).all())
+            return tuple(_schedule_of(row) for row in connection.execute(query, asked).all())
 
     def stop_line(self, said: Said) -> Line:
         """Stop the line. Raises InvalidInput without a reason."""
