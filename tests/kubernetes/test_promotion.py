@@ -17,13 +17,13 @@ from tests.cluster.team import CONFIG
 from tests.kubernetes.account import installed
 from tests.kubernetes.plane import ControlPlane
 from tests.kubernetes.studies import command
-from tests.kubernetes.town import Town
+from tests.kubernetes.town import Town, a_workload
 from tests.postgres_server import PostgresServer
 
 
 @pytest.fixture
 def town(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Town]:
-    with Town(control_plane.api, tmp_path).running() as running:
+    with Town(control_plane.api, tmp_path, a_workload(preferred=[4])).running() as running:
         yield running
 
 
