@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Integer, Row, Select, bindparam, tuple_
+from sqlalchemy import ColumnElement, Connection, Integer, Row, Select, Text, bindparam, func, tuple_
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from autotuner.bookkeeping.rules import plain
 from autotuner.catalogue import Mark, Window
@@ -93,6 +94,11 @@ def between(name: str, known: ColumnElement[Any]) -> dict[str, ColumnElement[boo
     """Return the conditions `NAME_least` and `NAME_most`, both included."""
     least, most = f"{name}_least", f"{name}_most"
     return {least: known >= bindparam(least), most: known <= bindparam(most)}
+
+
+def among(known: ColumnElement[str], name: str) -> ColumnElement[bool]:
+    """Return the condition that a column has one of the texts of `name`."""
+    return known == func.any(bindparam(name, type_=ARRAY(Text)))
 
 
 def _said(value: Any) -> Any:

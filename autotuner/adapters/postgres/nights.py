@@ -13,7 +13,6 @@ from sqlalchemy import (
     Integer,
     Row,
     Select,
-    Text,
     bindparam,
     delete,
     exc,
@@ -21,10 +20,11 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.dialects.postgresql import insert
 
 from autotuner.adapters.postgres.audit_log import add_lines
 from autotuner.adapters.postgres.engine import reading, transaction
+from autotuner.adapters.postgres.listing import among
 from autotuner.adapters.postgres.outbox import add_notices
 from autotuner.adapters.postgres.standing import dates, freeze_of, lock_line, read_standing
 from autotuner.adapters.postgres.store import add_study, refused_studies
@@ -51,7 +51,7 @@ from autotuner.errors import NotFound
 from autotuner.ports import NightRecord, NightState
 
 SCHEDULES = select(schedules).order_by(schedules.c.target)
-SCHEDULES_OF = SCHEDULES.where(schedules.c.target == func.any(bindparam("targets", type_=ARRAY(Text))))
+SCHEDULES_OF = SCHEDULES.where(among(schedules.c.target, "targets"))
 
 
 class _SettledMeanwhile(Exception):

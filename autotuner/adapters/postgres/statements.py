@@ -10,7 +10,6 @@ from sqlalchemy import (
     Double,
     Integer,
     Select,
-    Text,
     bindparam,
     case,
     column,
@@ -18,9 +17,8 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
 
-from autotuner.adapters.postgres.listing import Listing, Order, between, equal, within
+from autotuner.adapters.postgres.listing import Listing, Order, among, between, equal, within
 from autotuner.adapters.postgres.registry import WHOLE
 from autotuner.adapters.postgres.tables import audit, journal, ledger, studies, targets, trials
 from autotuner.bookkeeping.summaries import GLANCED_AT
@@ -100,17 +98,13 @@ def _newest_studies() -> Select[Any]:
         .lateral("newest")
     )
     chosen = (
-        select(of_target).select_from(targets.join(of_target, true())).where(_among(targets.c.name, "names"))
+        select(of_target).select_from(targets.join(of_target, true())).where(among(targets.c.name, "names"))
     )
     return chosen.order_by(of_target.c.created_at.desc(), of_target.c.ordinal.desc())
 
 
-def _among(known: ColumnElement[str], name: str) -> ColumnElement[bool]:
-    return known == func.any(bindparam(name, type_=ARRAY(Text)))
-
-
 NEWEST_STUDIES = _newest_studies()
-TELLING = select(*LISTED).where(_among(trials.c.study_id, "studies"), _TELLS_PRODUCTION)
+TELLING = select(*LISTED).where(among(trials.c.study_id, "studies"), _TELLS_PRODUCTION)
 
 
 def _one_latest(query: Select[Any]) -> Select[Any]:
